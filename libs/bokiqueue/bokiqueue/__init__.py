@@ -1,16 +1,22 @@
-"""Queues on a LogBook: leases, acknowledgements, order by key, dead letters; and what is consumed, changed and pushed in one record.
+"""Queues on a LogBook: leases, acknowledgements, order by key, dead letters, and one record for what is consumed, changed and pushed.
 
     queue = await Queue.open(client.book("shop"), "emails", Email, dead_letter="emails.dead")
     await queue.push(Email("ann@example.org"), key="ann")
     async with queue.consume() as messages:
         async for message in messages:
-            async with message:                       # acked when it is left, given back on an error
+            async with message:                       # acked on exit, delivered again after an error
                 await send(message.body)
 
-- At least once for effects outside; exactly once for what is in the log, beside the ACK: `message.acked()`, `queue.handler`.
-- A message as a step of a workflow: `Receiving`. A workflow that begins with a message's ACK: `bokiflow.in_atomic`.
-- Members of a group share the shards; who stops is replaced, and nothing that was acked comes again.
-- `mode="pop"`: the queue of the paper, whose messages are taken and gone.
+- Effects outside the log happen at least once. Effects in the log happen exactly once if they share a record with the
+  ACK (`message.acked()`, `queue.handler`).
+- `Receiving` makes a message a step of a workflow; `bokiflow.in_atomic` starts a workflow in the record of an ACK.
+- The members of a group share the shards of a queue. Another member takes over the shards of one that stops, and no
+  acked message is delivered again.
+- `mode="pop"` is the queue of the paper, whose messages are removed when they are taken.
+
+Read the rooms in this order: `model` (events, state and rules, all pure), `shard` (the owner of one shard), `consume`
+(members, messages, handlers), `manage` (statistics, rewriting of old records), then `producer`, `popper` and `queue`,
+which joins them.
 """
 
 from bokilib.codec import Json, JsonObject

@@ -1,6 +1,7 @@
-"""How the messages of a shard come into its owner's memory: those that were carried forward first, then what is pushed, so many ahead.
+"""Reading a shard's messages into its owner's memory: rewritten old messages first, then the pushed ones, up to a limit.
 
-Each is read once by an owner, in order. What is trimmed beneath him, because it was carried meanwhile, he reads where it is now.
+The owner reads each record once, in order. If a record was trimmed because it was rewritten meanwhile, the owner reads
+its newer copy.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from bokiqueue.delivery_rules import READ_AHEAD, Deliveries
 from bokiqueue.events import PICKER, Id, Item, items_of, shard_id
 
 PAST: Final = 1 << 40
-"""Above the numbers of messages in any record."""
+"""Larger than the number of any message in a record."""
 
 log = get_logger(__name__)
 
 
 class Arrivals:
-    """See the module. Invariant: all messages up to `deliveries.reached` that are not over are in memory."""
+    """The reader of one shard's messages. See the module.
+
+    Invariant: every unfinished message up to `deliveries.reached` is in memory.
+    """
 
     def __init__(
         self,
@@ -38,14 +42,18 @@ class Arrivals:
         follower: Follower,
         came: Callable[[boki.Record | None], None],
     ) -> None:
-        """`came` is called when there may be more to hand out: with a record of messages that was read."""
+        """Prepare the reader; `read_on` starts it.
+
+        Args:
+            came: called after new messages are in memory, with the record that was read, if it was a single one.
+        """
         self._log = opened
         self._queue = queue
         self._shard = shard
         self._tag = tags.queue_messages(queue, shard)
         self._about = shard_id(queue, shard)
         self._place = {"queue": queue, "shard": shard}
-        """The facts of log lines."""
+        """The facts by which log lines name the shard."""
         self._deliveries = deliveries
         self._follower = follower
         self._came = came
@@ -53,35 +61,35 @@ class Arrivals:
         self._following = False
         self._loading: asyncio.Task[None] | None = None
         self._covers = 0
-        """Of the set that was read to its end."""
+        """`covers` of the newest set of rewritten messages that was read completely."""
 
     def read_on(self) -> None:
-        """Reads on, if there is room in memory."""
+        """Read more messages if there is room in memory for them."""
         if self._open and not self._following and self._loading is None and self._deliveries.wants_more(READ_AHEAD):
             self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue arrivals")
 
     def close(self) -> None:
-        """Reads no more."""
+        """Stop reading."""
         self._open = False
         self._stop_following()
         if self._loading is not None:
             self._loading.cancel()
 
-    # -- what was carried forward
+    # -- rewritten messages
 
     async def _load_all(self) -> None:
-        """Whatever of the newest set was not read; then what was pushed is followed."""
+        """Read the rest of the newest set of rewritten messages, then follow the pushed ones."""
         pause = pauses()
         while self._open:
             try:
                 whole = await self._load()
-            except boki.Trimmed:  # a newer set is there
+            except boki.Trimmed:  # a newer set replaced it
                 continue
             except BokiError as error:
                 if not error.retryable:
                     self._loading = None
                     log.error(
-                        "messages carried forward cannot be read: the shard hands out nothing more",
+                        "rewritten messages cannot be read: the shard delivers nothing more",
                         **self._place,
                         error=error,
                     )
@@ -94,7 +102,7 @@ class Arrivals:
             return
 
     async def _load(self) -> bool:
-        """Whether all of it is in memory."""
+        """Read messages of the newest set until it ends or memory is full. Return True if the whole set is in memory."""
         snapshot = await self._log.book.now()
         found = await old_messages.newest(self._log, self._queue, self._shard, snapshot)
         record: list[tuple[int, Item]] = []
@@ -117,7 +125,7 @@ class Arrivals:
         self._deliveries.reaches(found.covers)
         return not self._deliveries.full(READ_AHEAD)
 
-    # -- what is pushed
+    # -- pushed messages
 
     def _follow(self) -> None:
         self._following = True
@@ -148,7 +156,7 @@ class Arrivals:
         self._came(record)
 
     def _missing(self, gap: boki.Gap) -> None:
-        """Trimmed is what is over, or was carried forward: then it is in the newest set."""
+        """Handle a gap: trimmed messages are finished, or are in a newer set, which is read then."""
         if gap.kind is not boki.GapKind.TRIMMED:
             log.error("messages are lost", **self._place, first=gap.first, last=gap.last)
         elif gap.last > max(self._covers, self._deliveries.reached):

@@ -1,15 +1,17 @@
-"""Which ends of a handler are failed attempts of its message, and when the message comes again. Pure.
+"""Rules for failed attempts: which ends of a handler count, and how long the message waits then. Pure.
 
-- An attempt fails if its handler raised, or gave the message back itself (`Message.nack`), or if its process died while it handled that
-  message alone (`delivery_rules`). Only failed attempts lead to a dead letter.
-- No attempt failed: others cancelled the handler or a person interrupted the program, the record of the message's ACK lost to another
-  one, or the log could not be reached. Such a message comes again, as often as it takes.
-- `SystemExit`, or a `CancelledError` that nobody asked for, is a failed attempt of a function of `queue.handler`, which turns it into
-  `HandlerExited` before it is judged here. Raised within `async with message` it ends the program itself, and is judged as a stop.
-- A handler whose own record loses for no progress of anybody (`OwnConflicts`) can never commit: from the third time on that is a failed
-  attempt.
-- After a failed attempt a message waits: a second at first, twice as long each time, a minute at most. So it does, a second, if a record
-  lost that was to have no ACK of it: the handler's own may lose each time.
+- An attempt fails if its handler raised or called `Message.nack`, or if its process died while it handled only that
+  message (`delivery_rules`). Only failed attempts lead to a dead letter.
+- An attempt does not fail if others cancelled the handler, a person interrupted the program, the record of the ACK lost
+  to another, or the log could not be reached. The message is redelivered without limit then.
+- `SystemExit`, or a `CancelledError` that no caller requested, fails the attempt of a `queue.handler` function, which
+  turns it into `HandlerExited` before it is judged here. Raised within `async with message` it ends the program itself
+  and counts as a stop.
+- A handler whose own record keeps losing while no writer makes progress (`OwnConflicts`) can never commit, so from the
+  third time on the attempt fails.
+- After a failed attempt the message waits: first a second, then twice as long each time, at most a minute. It also
+  waits a second after the loss of a record that did not have its ACK, since the handler's own record may lose each
+  time.
 """
 
 from __future__ import annotations
@@ -23,42 +25,46 @@ from bokiqueue.errors import StaleReceipt
 BACKOFF_S: Final = 1.0
 BACKOFF_MOST_S: Final = 60.0
 STUCK: Final = 3
-"""Conflicts of a handler's own with the same records before they count."""
+"""Conflicts of a handler's own record with the same records before they count as a failed attempt."""
 MESSAGES: Final = 1_024
 
 
 def failed(error: BaseException) -> bool:
-    """Return whether an error with which a handler ended is a failed attempt of its message."""
+    """Return True if a handler that ended with this error failed an attempt of its message."""
     if stopped(error) or lost(error):
         return False
     return not (isinstance(error, BokiError) and error.retryable)
 
 
 def lost(error: BaseException) -> bool:
-    """Return whether an error says that a record lost to another one, or may have: the message comes again, at once if that record had
-    its ACK.
+    """Return True if the error says that a record lost to another record, or may have lost.
+
+    The message is redelivered then, at once if that record had its ACK.
     """
     return isinstance(error, Conflict | Fenced | AppendUnknown | StaleReceipt)
 
 
 def stopped(error: BaseException) -> bool:
-    """Return whether an error says that the handler was stopped: the message comes again at once, elsewhere."""
+    """Return True if the error says that the handler was stopped. The message is then redelivered at once."""
     return not isinstance(error, Exception)
 
 
 def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:
-    """Return the seconds until a message comes again of which so many attempts failed."""
+    """Return the seconds to wait after the given number of failed attempts."""
     return min(BACKOFF_MOST_S, first_s * 2.0 ** min(max(attempt, 1) - 1, 30))
 
 
 class OwnConflicts:
-    """Messages whose handler lost a record of its own, and the records that it lost to. Invariant: at most `MESSAGES`, the newest ones."""
+    """Messages whose handler lost a record of its own, with the records that it lost to.
+
+    Invariant: at most `MESSAGES` are kept, the newest ones.
+    """
 
     def __init__(self) -> None:
         self._lost: dict[tuple[int, ...], tuple[list[tuple[str, object]], int]] = {}
 
     def stuck(self, id: tuple[int, ...], conflict: Conflict) -> bool:
-        """Note a Conflict; return whether it was the same `STUCK` times in a row: nobody wrote what it expects meanwhile."""
+        """Note a Conflict. Return True if the same one came `STUCK` times in a row, so no writer made progress meanwhile."""
         actual = sorted((str(tag), seqnum) for tag, seqnum in dict(conflict.facts.get("actual", {})).items())
         before, count = self._lost.pop(id, (actual, 0))
         count = count + 1 if before == actual else 1
@@ -68,5 +74,5 @@ class OwnConflicts:
         return count >= STUCK
 
     def forget(self, id: tuple[int, ...]) -> None:
-        """Forget a message that is handled."""
+        """Forget a message whose transaction is committed."""
         self._lost.pop(id, None)

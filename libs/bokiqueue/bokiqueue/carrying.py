@@ -1,12 +1,14 @@
-"""What of queues is carried out of old terms, so that their storage comes back: settings, owners, checkpoints, messages.
+"""Rewriting the records of queues out of old terms, so that their storage can be reclaimed: settings, claims, checkpoints, messages.
 
     async with Carrier(log, [store.carried(), bokiqueue.carried(log)], who="host-7"): ...
 
-A queue of which anything is a day old has its turn: what of it is half a day old, and has to stay, is appended anew and trimmed where it
-was. What somebody owns he carries himself (`ShardOwner.tend`): a claim that is a day old is nobody's who is alive. In such a shard
-the carrier claims for nobody, makes a checkpoint, and leaves it like that: whose it is takes it over, as careful as after the one before.
+A round looks at each queue that has a record a day old. Records of that queue that are half a day old and still needed
+are appended again and trimmed at their old place. The owner of a shard rewrites its own records (`ShardOwner.tend`), so
+a claim that is a day old has no living owner. For such a shard the carrier claims on behalf of no member, makes a
+checkpoint, and leaves the shard free. The next owner is as careful as after the owner before.
 
-Messages are carried as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and what comes after it.
+Messages are rewritten as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and so do
+the records behind it.
 """
 
 from __future__ import annotations
@@ -46,22 +48,26 @@ from bokiqueue.shard_member import fence_name
 from bokiqueue.shard_state import Progress, fold
 
 MARKS: Final = 512
-"""Of one command."""
+"""The most trim marks in one command."""
 
 log = get_logger(__name__)
 
 
 def parts_of(event: AnyEvent) -> list[str]:
-    """Which queue an event is about, which shard, which group, as far as it is about one."""
+    """Return the queue of an event, followed by its shard and group as far as it names them."""
     if isinstance(event, Config):
         return [event.queue]
     return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
 
 
 async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]) -> None:
-    """Trim what groups did that are dropped, of these.
+    """Trim the consumer streams of groups that were dropped.
 
-    Only below the settings that were read, which do not have them: a group that is registered again has a place above.
+    Streams are trimmed only below the settings that were read, which lack these groups: a group that is registered
+    again begins above them.
+
+    Args:
+        groups: (shard, group) of streams that may belong to dropped groups.
     """
     config = found.config
     dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
@@ -72,7 +78,11 @@ async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]
 
 
 async def trim_deleted(log: Log, config: Config, place: int) -> None:
-    """Trim all of a queue below the place at which it was deleted. `config`: as it was before; groups that it lacks were trimmed."""
+    """Trim all streams of a deleted queue below the place of its deletion.
+
+    Args:
+        config: the settings before the deletion; streams of groups that it lacks were trimmed before.
+    """
     queue, groups = config.queue, [*config.groups, ""]
     marks = [
         (tag, place)
@@ -88,7 +98,11 @@ async def trim_deleted(log: Log, config: Config, place: int) -> None:
 
 
 class Turn(NamedTuple):
-    """One queue's. `fence`: what the carrier's records expect."""
+    """A queue in a round of rewriting.
+
+    Attributes:
+        fence: expectations of the carrier's records.
+    """
 
     found: Found
     now_ms: int
@@ -100,12 +114,12 @@ class Turn(NamedTuple):
 
 
 class QueueCarried:
-    """See the module. Implements `bokilib.carrier.Carries`."""
+    """The queues of one book, for a `bokilib.Carrier`. Implements `bokilib.carrier.Carries`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._queues: dict[str, dict[tuple[int, str], None]] = {}
-        """Of which anything is old; with groups of shards that did something then, of which some may be dropped."""
+        """Queues with an old record, each with the (shard, group) of streams that had one; some of these groups may be dropped."""
 
     @property
     def library(self) -> str:
@@ -115,7 +129,7 @@ class QueueCarried:
         try:
             events = PICKER.of(read.record.seqnum, read.envelope)
         except UnknownEvent as error:
-            log.warning("what a later version wrote of a queue keeps its term", error=str(error))
+            log.warning("queue record not rewritten: a later version wrote it, its term is kept", error=str(error))
             return len(self._queues)
         for event in events:
             queue, *rest = parts_of(event)
@@ -133,18 +147,18 @@ class QueueCarried:
             except Conflict as conflict:
                 if self._log.moved(fence, conflict):
                     raise
-                log.info("a queue changed while it was carried: the next round goes on", queue=queue)
+                log.info("queue not rewritten: it changed meanwhile, the next round resumes", queue=queue)
             except Fenced:
-                log.info("a shard has an owner again, who carries it himself", queue=queue)
+                log.info("shard not rewritten: it has an owner again, which rewrites it", queue=queue)
             except BokiError as error:
                 if error.retryable:
                     raise
                 unreadable += 1
-                log.warning("a queue cannot be carried: it keeps its terms", queue=queue, error=str(error))
+                log.warning("queue not rewritten: its terms are kept", queue=queue, error=str(error))
         return carried, unreadable
 
     async def tend(self) -> None:
-        """Nothing else is due."""
+        """Do nothing: queues need no work between rounds."""
 
     async def _carry(
         self, queue: str, groups: Sequence[tuple[int, str]], now_ms: int, fence: Expected, carry_ms: int
@@ -178,10 +192,10 @@ class QueueCarried:
                 come.append(await self._come(config, shard, group))
         return carried + await self._carry_messages(turn, shard, come)
 
-    # -- who has done what
+    # -- progress of groups
 
     async def _carry_group(self, turn: Turn, shard: int, group: str) -> int:
-        """A claim of nobody who is alive, and a checkpoint under a new one, for nobody: others take a shard of none who is there."""
+        """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records."""
         config = turn.found.config
         tag = tags.queue_owner(config.queue, shard, group)
         record = await self._log.book.read_prev(tag)
@@ -202,7 +216,7 @@ class QueueCarried:
         return 2
 
     async def _look_through(self, progress: Progress, config: Config, shard: int, last: int) -> None:
-        """Separates copies from firsts as an owner would: else a copy waits for one for ever."""
+        """Tell duplicates from first messages as an owner would: otherwise a duplicate would keep waiting for its first."""
         queue, dropped = config.queue, config.dropped
         found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
         covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True, dropped)
@@ -217,14 +231,17 @@ class QueueCarried:
         progress.raise_floor(lowest)
 
     async def _come(self, config: Config, shard: int, group: str) -> Progress:
-        """How far a group has come by the log."""
+        """Return the progress of a group that the log shows."""
         last = await self._log.book.now(consistency="linearizable")
         id = consumer_id(config.queue, shard, group)
         found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
         return fold(found.rows, config.groups[group], config.dedup_ms).progress
 
     async def _carry_pops(self, turn: Turn, shard: int) -> tuple[int, list[Progress]]:
-        """A checkpoint of a shard that is popped. What somebody may still fold from, waits: so it is the older one that counts."""
+        """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.
+
+        The oldest checkpoint counts, since a process that popped may still fold from it.
+        """
         popper = ShardPopper(self._log, turn.found.config.queue, shard)
         carried = int(await popper.checkpoint_old(turn.is_old))
         head, gone = await popper.oldest()
@@ -235,7 +252,7 @@ class QueueCarried:
     # -- messages
 
     async def _carry_messages(self, turn: Turn, shard: int, come: Sequence[Progress]) -> int:
-        """Appends a new set, if something old waits; then trims what it stands for."""
+        """Append a new set of messages if an old message waits, then trim the records that the set replaces."""
         queue = turn.found.config.queue
         snapshot = await self._log.book.now(consistency="linearizable")
         before = await old_messages.newest(self._log, queue, shard, snapshot)
@@ -252,10 +269,12 @@ class QueueCarried:
 
 
 class _Carrying:
-    """One set, as it is made.
+    """A set of messages while it is appended.
 
     Attributes:
-        covers: up to there messages are in the set, or over. first: of its parts, 0 while there is none. parts: so many.
+        covers: messages up to this seqnum are finished or in the set.
+        first: seqnum of the set's first part, 0 before it is appended.
+        parts: the number of parts appended.
     """
 
     def __init__(self, log: Log, turn: Turn, shard: int, before: old_messages.Set, snapshot: int) -> None:
@@ -271,7 +290,7 @@ class _Carrying:
         self._snapshot = snapshot
 
     async def run(self, come: Sequence[Progress]) -> None:
-        """Appends it, a part after the other."""
+        """Append the set, part by part."""
         queue, dropped = self._turn.found.config.queue, self._turn.found.config.dropped
         self.covers = await old_messages.openable(
             self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old, dropped
@@ -289,7 +308,7 @@ class _Carrying:
             await self._append(part.cut(), last=True)
 
     async def _append(self, items: Sequence[Waits], *, last: bool) -> None:
-        """A part, which expects the one before it."""
+        """Append one part, which expects the part before it."""
         queue = self._turn.found.config.queue
         rows = tuple((one.id.seqnum, one.id.number, one.pushed_ms, one.item) for one in items)
         event = Old(shard_id(queue, self._shard), self.covers, self.first, last, rows)
@@ -300,5 +319,5 @@ class _Carrying:
 
 
 def carried(log: Log) -> QueueCarried:
-    """For a `bokilib.Carrier`: what of the queues of a book is carried out of old terms."""
+    """Return the queues of a book for a `bokilib.Carrier`, which rewrites their old records."""
     return QueueCarried(log)

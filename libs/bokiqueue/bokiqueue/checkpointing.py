@@ -1,10 +1,19 @@
-"""Checkpoints of one consumer's stream: read at a takeover, made when they pay, trimmed by.
+"""Checkpoints of one consumer stream: read at a takeover, made when they pay, and trimmed by.
 
-- `load` reads the stream up to the claim, and as far beyond as its session has seen: nothing of an owner before comes later than the
-  claim, for it expects its own.
-- `make` composes the state. It covers what is in the log for certain: below whatever may still be on its way. It expects the claim and
-  the settings, so that a group which registers meanwhile is not overlooked (`floor_rules`).
-- A state larger than a record goes in parts.
+- `load` reads the stream up to the claim, and further as far as the session has seen. No record of an earlier owner can
+  come later, since each expects its own claim.
+- `make` appends the state. A checkpoint covers only what is certain: it stays below every record that may still be in
+  flight. It expects the claim and the settings, so that a group that registers meanwhile is not overlooked.
+- A state that is larger than a record is split into parts.
+
+What may be trimmed:
+
+- Each group has a floor, below which all messages are finished. A floor counts once a checkpoint with it is committed
+  under the owner's claim and the expected settings.
+- Messages are trimmed below the lowest floor of all registered groups. A group without a checkpoint counts from its
+  start. A dropped group holds nothing back; one without consumers does until it is dropped.
+- A consumer stream is trimmed below `covers + 1` of a committed checkpoint, never below the checkpoint itself: records
+  above `covers` apply on top of it.
 """
 
 from __future__ import annotations
@@ -29,14 +38,22 @@ BYTES_BETWEEN: Final = checkpoint_rules.BYTES_BETWEEN
 
 
 class Stream(NamedTuple):
-    """A consumer's stream as it lives. `trimmed`: up to there nothing is left."""
+    """The records of a consumer stream that are not trimmed.
+
+    Attributes:
+        trimmed: the seqnum up to which records are trimmed.
+    """
 
     rows: list[Row]
     trimmed: int
 
 
 async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stream:
-    """Reads a consumer's stream up to a place. Raises Lost."""
+    """Read a consumer stream from `start` to `last`.
+
+    Raises:
+        Lost: records are lost.
+    """
     found: list[Row] = []
     trimmed = 0
     if start > last:
@@ -46,7 +63,7 @@ async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stre
             if item.kind is not boki.GapKind.TRIMMED:
                 raise item.error()
             trimmed = item.last
-            found.clear()  # a checkpoint above it has what was there
+            found.clear()  # a checkpoint above it has that state
             continue
         envelope = await log.open(item)
         events = [
@@ -59,11 +76,11 @@ async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stre
 
 
 class Checkpointing:
-    """See the module.
+    """The checkpoints of one consumer stream. See the module.
 
     Attributes:
-        high: the newest place of the stream that is known.
-        first: whether one has to be in the log before anything more is handed out.
+        high: the newest known seqnum of the stream.
+        first: True if a checkpoint has to be in the log before another message is delivered.
     """
 
     def __init__(self, log: Log, queue: str, shard: int, group: str) -> None:
@@ -84,13 +101,13 @@ class Checkpointing:
     # -- reading
 
     async def load(self, claim: int, config: Config) -> tuple[Progress, int]:
-        """Return the state, and the log's time of the claim.
+        """Return the state as of the claim or later, and the log's time of the claim.
 
-        The state is as of the newest place that this session knows, never an older one than the claim: whatever was acknowledged to this
-        process is in it.
+        The state includes everything that was acknowledged to this process, even above the claim.
 
         Raises:
-            Fenced: another claimed it since, and trimmed; or the group was dropped since, and registered again. NoSuchGroup.
+            Fenced: another owner claimed the shard since and trimmed, or the group was dropped and registered again.
+            NoSuchGroup: the group is not registered.
         """
         if self._group not in config.groups:
             raise no_such_group(config, self._group)
@@ -105,12 +122,12 @@ class Checkpointing:
                 if self._group not in found.config.groups:
                     raise no_such_group(found.config, self._group) from None
                 start = found.config.groups[self._group]
-                if start <= claim and start != config.groups[self._group]:  # the settings that were given are older
+                if start <= claim and start != config.groups[self._group]:  # the given settings are older
                     return await self._load(owner, claim, found.config)
                 if start <= claim:
                     raise
             raise Fenced(
-                f"{self._id!r} was claimed by another while it was read what was done before", tag=owner, claim=claim
+                f"{self._id!r} was claimed by another owner while its state was read", tag=owner, claim=claim
             ) from None
 
     async def _newest(self, owner: str) -> boki.Record | None:
@@ -132,51 +149,59 @@ class Checkpointing:
         self._records = len(found.rows)
         return folded.progress, record.time_ms if record is not None else 0
 
-    # -- when one is due
+    # -- when a checkpoint is due
 
     def read(self, size: int) -> None:
-        """A record of messages was read."""
+        """Count a record of messages of `size` bytes."""
         self._records += 1
         self._bytes += size
 
     def appended(self, seqnum: int) -> None:
-        """A record of the owner is in the log."""
+        """Count a record of the owner."""
         self.high = max(self.high, seqnum)
         self._records += 1
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint pays, or has to be made."""
+        """True if a checkpoint pays, or has to be made."""
         return self.first or checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
 
     def begins(self, start: int, progress: Progress) -> None:
-        """The group begins there. If it was purged, the next owner does not read what identifies copies: a checkpoint has to contain it."""
+        """Note where the group begins now.
+
+        After a purge the next owner does not read the messages that the deduplication window comes from, so a
+        checkpoint has to contain it.
+        """
         if start > self._start:
             self._start = start
             self.first = self.first or len(progress.window) > 0
 
-    # -- what is on its way beside the owner's own records
+    # -- ACKs in records of others, which may be in flight
 
     def flies(self, receipt: Receipt) -> None:
-        """A record with this ACK may be appended from now on."""
+        """Note that a record with this ACK may be appended from now on."""
         self._flying[receipt] = self.high
 
     def is_flying(self, receipt: Receipt) -> bool:
-        """Whether it may."""
+        """Return True if a record with this ACK may be in flight."""
         return receipt in self._flying
 
     def flying_since(self, receipt: Receipt) -> int:
-        """The newest place that was known when it began to fly."""
+        """Return the newest seqnum that was known when a record with this ACK could first be appended."""
         return self._flying.get(receipt, 0)
 
     def landed(self, receipt: Receipt) -> None:
-        """It is known what became of it."""
+        """Note that the outcome of the record with this ACK is known."""
         self._flying.pop(receipt, None)
 
-    # -- making one
+    # -- making checkpoints
 
     async def make(self, progress: Progress, fence: Fence, found: Found) -> None:
-        """Appends a checkpoint; `trim` trims by it. Raises Conflict."""
+        """Append a checkpoint; `trim` trims by it.
+
+        Raises:
+            Conflict: the shard was claimed, or the settings were changed.
+        """
         covers = min(self._flying.values(), default=self.high)
         floor = progress.floor
         parts = checkpoint_rules.split(progress.encode())
@@ -197,13 +222,13 @@ class Checkpointing:
         ]
 
     async def trim(self) -> None:
-        """Trims by the checkpoint that was made: one command."""
+        """Trim by the checkpoint made last, in one command."""
         marks, self._marks = [(tag, before) for tag, before in self._marks if before > 1], []
         if marks:
             await self._log.book.trim(marks)
 
     async def _floors(self, config: Config) -> dict[str, Id | None]:
-        """Committed floors of the other groups. A stream begins shortly below its newest checkpoint, so little is read."""
+        """Return the committed floors of the other groups. A stream begins shortly below its newest checkpoint, so little is read."""
         floors: dict[str, Id | None] = {}
         for group in sorted(config.groups):
             if group != self._group:

@@ -1,17 +1,18 @@
-"""A member of a group of consumers: it takes its part of the shards, and hands out their messages.
+"""A member of a group of consumers: it owns its part of the shards and delivers their messages.
 
     async with queue.consume(group="mailer") as messages:
         async for message in messages:
             async with message: ...
 
-- Any number of tasks may iterate; each message goes to one. `prefetch` messages are with them at once, or wait for them.
-- Who is alive is known by heartbeats (`Members`), who has a shard by the log. Shards are dealt anew when members come and go
-  (`rebalance_rules`).
-- A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
-- A message that is handed out while the member has no other is marked so until another one is: a process that ends in between failed an
-  attempt of it.
-- A message that may have killed a process twice is handed out alone (`delivery_rules`): the member waits until its handlers have nothing
-  else, for a lease at most, and hands out nothing beside it, for a lease at most.
+- Any number of tasks may iterate; each message goes to one of them. At most `prefetch` messages are with these tasks or
+  wait for them.
+- Heartbeats tell which members are alive (`Members`); the log tells which member owns a shard. Shards are dealt again
+  when members come and go (`rebalance_rules`).
+- A member whose heartbeats do not arrive stops delivering before others take its shards.
+- A message that is delivered while the member has no other is marked so until the member has a second one: if the
+  process dies in between, the attempt failed.
+- A message that may have killed a process twice is delivered alone (`delivery_rules`). The member first waits until its
+  handlers have no other message, for a lease at most, and delivers no other beside it, for a lease at most.
 """
 
 from __future__ import annotations
@@ -55,20 +56,24 @@ PREFETCH: Final = 64
 LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
 LEAVE_S: Final = 5.0
-"""For telling the others that a member leaves; if that fails they find out by its silence."""
+"""The time for telling other members that this one leaves. If that fails, they notice its silence."""
 
 log = get_logger(__name__)
 
 
 def check_prefetch(prefetch: int) -> int:
-    """Raises InvalidArgument."""
+    """Return a prefetch that is in range.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
     if type(prefetch) is not int or not 1 <= prefetch <= CAREFUL:
         raise InvalidArgument(f"expected a prefetch of 1 to {CAREFUL} messages, found {prefetch!r}", found=prefetch)
     return prefetch
 
 
 class Claims:
-    """The newest claim of each shard, as far as was read."""
+    """The newest known claim of each shard."""
 
     def __init__(self, queue: str, shards: int, group: str) -> None:
         self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
@@ -77,12 +82,12 @@ class Claims:
         self._names = [f"shard {shard} of queue {queue!r} for {group!r}" for shard in range(shards)]
 
     async def read(self, opened: Log) -> int:
-        """Reads them; returns as of when."""
+        """Read the newest claims. Return the seqnum as of which they are the newest."""
         while True:
             snapshot = self.read_at = await opened.book.now(consistency="linearizable")
             try:
                 found = await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])
-            except boki.Trimmed:  # claimed anew since, and what was before is trimmed
+            except boki.Trimmed:  # claimed again since, and the claim before is trimmed
                 continue
             break
         for shard, record in enumerate(found):
@@ -91,20 +96,27 @@ class Claims:
         return snapshot
 
     def take(self, shard: int, read: Read) -> None:
-        """A claim was read."""
+        """Remember a claim that was read."""
         for event in CLAIMS.of(read.record.seqnum, read.envelope):
             if event.fence == self._names[shard]:
                 self.learn(shard, Claim(read.record.seqnum, read.envelope.by, event.who, event.token))
 
     def learn(self, shard: int, claim: Claim) -> None:
-        """Remember a claim, if it is newer than the one that is known."""
+        """Remember a claim if it is newer than the known one."""
         newest = self.newest[shard]
         if newest is None or claim.seqnum > newest.seqnum:
             self.newest[shard] = claim
 
 
 class Pace(NamedTuple):
-    """How much a member takes at once, for how long, and how often it looks who is there."""
+    """Limits and times of a member.
+
+    Attributes:
+        prefetch: messages that handlers have or that wait for them.
+        lease_s: the time a handler has for a message.
+        tick_s: the time between two looks at the members.
+        member_lease_s: the silence after which other members take the shards.
+    """
 
     prefetch: int
     lease_s: float
@@ -113,10 +125,10 @@ class Pace(NamedTuple):
 
 
 class Consumer(Generic[T]):
-    """See the module.
+    """A member of a group of consumers. See the module.
 
     Attributes:
-        together: what its shards append, in shared records.
+        together: the batcher of its shards' appends.
     """
 
     def __init__(
@@ -152,31 +164,31 @@ class Consumer(Generic[T]):
         self._claims = Claims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
         self._taking: dict[int, ShardOwner] = {}
-        """Owners whose `take` has not returned: the claim may be in the log."""
+        """Owners whose `take` has not returned: their claim may be in the log."""
         self._ready: deque[tuple[ShardOwner, Hand]] = deque()
         self._failed: BokiError | None = None
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The one that it was entered in."""
+        """The event loop that entered this consumer."""
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
         self._draining = False
         self._leaves = False
         self._quiet_until_s = 0.0
-        """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
+        """The time until which no other message is delivered because of one that is delivered alone; 0 if there is none."""
         self._alone: ShardOwner | None = None
-        """The owner of the message that is handed out alone."""
+        """The owner of the message that is delivered alone."""
         self._handling: dict[asyncio.Task[None], Message[T]] = {}
         """Tasks of handlers, each with its message."""
         self._rival = ""
-        """The incarnation of another member of this name, which the log has told of."""
+        """The incarnation of another member with this name, known from the log."""
 
-    # -- life
+    # -- lifecycle
 
     async def __aenter__(self) -> Consumer[T]:
-        """Become a member of the group; again, if it was left before."""
+        """Become a member of the group. A consumer that was left may be entered again."""
         check_here(None)
         self._loop = asyncio.get_running_loop()
         self._draining = self._leaves = False
@@ -197,9 +209,9 @@ class Consumer(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the shards back: what is in flight comes again elsewhere, at once.
+        """Release the shards, so that other members redeliver at once what is in flight.
 
-        If the log does not answer for `LEAVE_S`, it comes again after the member's lease.
+        If the log does not answer within `LEAVE_S`, redelivery waits for the member's lease.
         """
         check_here(self._loop)
         tasks = [*self._tasks, *self._giving.values()]
@@ -221,19 +233,19 @@ class Consumer(Generic[T]):
             self.wake()
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
-        """Take nothing new, let handlers finish what they have, and give the shards back: before a stop or a deploy.
+        """Take no new messages, let handlers finish those they have, and release the shards: for a stop or a deploy.
 
-        Other members take a shard as soon as none of its messages is with a handler here. Iteration ends. What waits in the prefetch, or is
-        not done in time, comes again elsewhere, and no attempt of it failed.
+        Other members take a shard as soon as no handler here has a message of it. Iteration ends. Messages that wait in
+        the prefetch or are not finished in time are redelivered by other members, without a failed attempt.
 
         Args:
-            finish_s: seconds that handlers have.
+            finish_s: the seconds that handlers have.
 
         Returns:
-            Whether all of them finished.
+            True if all handlers finished.
 
         Raises:
-            InvalidArgument.
+            InvalidArgument: `finish_s` is negative or infinite.
         """
         if not 0 <= finish_s < float("inf"):
             raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
@@ -252,7 +264,7 @@ class Consumer(Generic[T]):
             await saying
 
     async def _finish(self, finish_s: float) -> bool:
-        """Release each shard as its handlers finish, and after a time all others. Return whether all handlers finished."""
+        """Release each shard when its handlers finish, and all others after `finish_s`. Return True if all handlers finished."""
         owners = [owner for owner in self._owners.values() if owner.owned]
         works = [*(owner.give_back() for owner in owners), *map(self._withdraw, self._taking)]
         failed = await _within(works, finish_s)
@@ -263,12 +275,12 @@ class Consumer(Generic[T]):
         return finished
 
     async def _withdraw(self, shard: int) -> None:
-        """Release a shard that was being taken."""
+        """Release a shard whose take was under way."""
         await self._taking[shard].withdraw()
         del self._taking[shard]
 
     async def _release_shards(self) -> list[BaseException]:
-        """Release what this member has, or may have claimed, for `LEAVE_S` at most. Return why shards were not released."""
+        """Release all owned and possibly claimed shards, within `LEAVE_S`. Return the errors of those that were not released."""
         shards = sorted({*self._owners, *self._taking})
         works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
         failed = await _within([self._say_that_it_leaves(), *works], LEAVE_S)
@@ -283,7 +295,7 @@ class Consumer(Generic[T]):
         return failed
 
     async def _say_that_it_leaves(self) -> None:
-        """Tell the others that no shard is to be dealt to this member any more."""
+        """Tell the other members to deal no more shards to this one."""
         if self._failed is not None or self._leaves:
             return
         self._leaves = True
@@ -300,16 +312,20 @@ class Consumer(Generic[T]):
 
     @property
     def who(self) -> str:
-        """This member, in the log."""
+        """The name of this member in the log."""
         return self._member.who
 
     @property
     def shards(self) -> list[int]:
-        """Those that this member has."""
+        """The shards that this member owns."""
         return sorted(shard for shard, owner in self._owners.items() if owner.owned)
 
     async def has(self, count: int) -> None:
-        """Wait until this member has so many shards. Raises what ended it."""
+        """Wait until this member owns `count` shards.
+
+        Raises:
+            BokiError: the error that ended this member.
+        """
         check_here(self._loop)
         while len(self.shards) != count:
             if self._failed is not None:
@@ -337,15 +353,16 @@ class Consumer(Generic[T]):
             await self._wait(now_s)
 
     def _next(self, now_s: float | None = None) -> Message[T] | None:
-        """A message that may be handled at `now_s`: all that a look decides, it decides by one time.
+        """Return a message to handle, or None. One time decides everything in a look.
 
-        With two, a message could become due between them: too late to be handed out, and too early for a timer to be set.
+        With two times a message could become due between them: too late to be delivered, and too early for a timer to
+        be set.
         """
         if not self._members.may_act():
             return None
         if now_s is None:
             now_s = asyncio.get_running_loop().time()
-        if not self._ready:  # a lease that ran out is looked at when there is room: not for each message
+        if not self._ready:  # leases are checked when there is room, not for each message
             for owner in self._owners.values():
                 owner.expire(now_s)
             self._fill(now_s)
@@ -357,11 +374,15 @@ class Consumer(Generic[T]):
         return None
 
     def renew(self, message: Message[T]) -> None:
-        """A message is with another handler of this member from now on, for a whole lease. Raises StaleReceipt."""
+        """Pass a message to another handler of this member, with a whole lease.
+
+        Raises:
+            StaleReceipt: the message is not this member's any more.
+        """
         message.extend(self._pace.lease_s)
 
     def _fill(self, now_s: float) -> None:
-        """Takes messages of the shards in turn."""
+        """Take messages of the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
         if self._keeps_quiet(owners, now_s):
             return
@@ -383,7 +404,7 @@ class Consumer(Generic[T]):
             next(owner for owner in owners if owner.in_flight).by_itself()
 
     def _keeps_quiet(self, owners: list[ShardOwner], now_s: float) -> bool:
-        """Return whether nothing is handed out now but a message that comes alone; hand that one out, if it may be."""
+        """Return True if only a message that is delivered alone may be delivered now; deliver it if possible."""
         if self._alone is not None:
             if self._alone.in_flight and now_s < self._quiet_until_s:
                 return True
@@ -405,7 +426,7 @@ class Consumer(Generic[T]):
         return False
 
     async def _wait(self, looked_s: float) -> None:
-        """Until something may have changed since it was looked."""
+        """Wait until something may have changed since `looked_s`."""
         times = [owner.next_s(looked_s) for owner in self._owners.values()]
         if self._quiet_until_s > looked_s:
             times.append(self._quiet_until_s)
@@ -432,12 +453,12 @@ class Consumer(Generic[T]):
     # -- for owners of shards
 
     def wake(self) -> None:
-        """Something changed."""
+        """Wake the tasks that wait for a change."""
         self._wake.set()
 
     @property
     def dead_letters(self) -> Producer | None:
-        """Pushes dead letters; None: there is no queue for them."""
+        """The producer of dead letters, or None if the queue has no dead letters."""
         name = self.found.config.dead_letter
         if name is None:
             return None
@@ -446,12 +467,12 @@ class Consumer(Generic[T]):
         return self._letters[1]
 
     def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None:
-        """What had to wait for its DELIVER."""
+        """Deliver messages whose DELIVER is in the log by now."""
         self._ready.extend((owner, hand) for hand in hands)
         self.wake()
 
     def lost(self, owner: ShardOwner) -> None:
-        """An owner is over."""
+        """Forget an owner that lost its shard."""
         if self._owners.get(owner.shard) is owner:
             del self._owners[owner.shard]
         if self._alone is owner:
@@ -459,7 +480,7 @@ class Consumer(Generic[T]):
         self._changed.set()
         self.wake()
 
-    # -- what is received
+    # -- records received
 
     def _receiver(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
         def receive(item: Read | boki.Gap | BokiError) -> None:
@@ -483,7 +504,7 @@ class Consumer(Generic[T]):
                     owner.configured(event.groups.get(self._group, 0))
                 self.wake()
 
-    # -- shards come and go
+    # -- moving shards
 
     async def _balance(self) -> None:
         while True:
@@ -502,7 +523,9 @@ class Consumer(Generic[T]):
             try:
                 await self._move()
             except BokiError as error:
-                log.warning("shards could not be dealt", queue=self.found.config.queue, error=str(error))
+                log.warning(
+                    "shards not dealt: the next look tries again", queue=self.found.config.queue, error=str(error)
+                )
                 if not error.retryable and not isinstance(error, Fenced):
                     await self._fails(error)
                     return
@@ -515,7 +538,7 @@ class Consumer(Generic[T]):
             self._warn_if_late(due_s)
 
     def _warn_if_late(self, due_s: float) -> None:
-        """Warn that the event loop stood still since `due_s`, with the messages whose handlers may have blocked it."""
+        """Warn if the event loop stood still since `due_s`, naming the messages whose handlers may have blocked it."""
         late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._pace.member_lease_s)
         if late_s:
             log.warning(
@@ -532,7 +555,7 @@ class Consumer(Generic[T]):
             )
 
     async def _fails(self, error: BokiError) -> None:
-        """This member can do nothing more: who iterates gets the error, and its heartbeats end, so that others take over."""
+        """End this member: iteration raises the error, and heartbeats stop so that others take over."""
         self._failed = error
         await self._members.__aexit__(None, None, None)
         self.wake()
@@ -552,7 +575,7 @@ class Consumer(Generic[T]):
         return Standing(holder, shard in self._owners, dead)
 
     def _another_took(self, claim: Claim) -> None:
-        """Say once that another process took shards under the name of this member."""
+        """Log once that another process took shards under the name of this member."""
         if claim.by == self._rival:
             return
         self._rival = claim.by
@@ -566,7 +589,7 @@ class Consumer(Generic[T]):
         )
 
     async def _move(self) -> None:
-        """Takes what is to be taken, and begins to give back what is to be given."""
+        """Take the shards that the plan gives to this member, and begin to release those that it gives to others."""
         config = self.found.config
         alive = self._members.alive()
         if self._members.may_act() and self.who not in alive:
@@ -600,7 +623,7 @@ class Consumer(Generic[T]):
             owner = self._taking[shard] = self._owner_of(shard)
         try:
             await owner.take(newest)
-        except Fenced:  # another claim was met, which the follower may have brought already, or may not
+        except Fenced:  # another claim was met, which the follower may not have delivered yet
             del self._taking[shard]
             if owner.fence.other is not None:
                 self._claims.learn(shard, owner.fence.other)
@@ -610,7 +633,7 @@ class Consumer(Generic[T]):
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
         if newest is not None and owner.is_over(newest):
-            owner.over()  # arrived while it was read what was before
+            owner.over()  # the claim arrived while the state before it was read
         self.wake()
 
     def _members_changed(self) -> None:
@@ -619,7 +642,7 @@ class Consumer(Generic[T]):
 
 
 async def _within(works: Iterable[Coroutine[Any, Any, None]], most_s: float) -> list[BaseException]:
-    """Run coroutines at once, and cancel those that have not ended in time. Return the errors of the others."""
+    """Run coroutines concurrently and cancel those that have not ended in time. Return the errors of the others."""
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(work, name="bokiqueue leaves") for work in works]
     try:

@@ -1,12 +1,13 @@
-"""Verdicts on pushed messages with a deduplication id: the first of its id within the queue's window, or a copy that is dropped.
+"""Verdicts on pushed messages with a deduplication id: the first one of its id within the queue's window, or a duplicate that is dropped.
 
-The owner of a shard decides this when it folds the shard's messages (`dedup`), perhaps long after the push. A producer that wants to know
-at once folds the same records in the same order with the same window, beginning where the newest checkpoint of the oldest group ends: so
-it comes to the same verdict, and appends nothing.
+The owner of a shard decides this when it folds the shard's messages (`Window`), perhaps long after the push. A producer
+that wants to know at once folds the same records in the same order with the same window, from the newest checkpoint of
+the oldest group. So it reaches the same verdict, and appends nothing.
 
-- Only pushes with an id cost this: a read of what was pushed to their shard since the last one, shared by those that wait together.
-- A verdict is best effort: None where the records cannot be read, or more than `LOOK_RECORDS` are to be read for it.
-- It does not know groups that were registered after the first message: such a group handles the copy.
+- Only pushes with an id pay for this: they read the records pushed to their shard since the last read, which waiting
+  pushes share.
+- A verdict is best effort: None if the records cannot be read, or if more than `LOOK_RECORDS` would have to be.
+- It ignores groups that were registered after the first message: such a group handles the duplicate.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from bokiqueue.old_messages import newest
 from bokiqueue.shard_state import fold
 
 LOOK_RECORDS: Final = 8_192
-"""Records that are read for one verdict: the next one continues there."""
+"""Records that are read for one verdict; the next verdict continues there."""
 KEPT: Final = 4_096
-"""Verdicts on this process's messages that are kept until its pushes ask for them; the oldest are dropped."""
+"""Verdicts on messages of this process that are kept until its pushes ask for them; the oldest are dropped."""
 
 
 class PushResult(int):
     """The seqnum of the record of a push.
 
     Attributes:
-        duplicate: whether the message was dropped, because one with its `dedup_id` was pushed within the queue's window. None: that could
-            not be found out. Without a `dedup_id` it is False.
+        duplicate: True if the message was dropped because one with its `dedup_id` was pushed within the queue's window;
+            None if that could not be found out; False without a `dedup_id`.
     """
 
     duplicate: bool | None
@@ -52,7 +53,10 @@ class PushResult(int):
 
 
 class Copies:
-    """The verdicts of one shard. Belongs to one event loop. Invariant: one task reads at a time."""
+    """The verdicts of one shard, in one event loop.
+
+    Invariant: one task reads at a time.
+    """
 
     def __init__(self, log: Log, queue: str, shard: int) -> None:
         self._log = log
@@ -61,14 +65,14 @@ class Copies:
         self._window: Window | None = None
         self._read = 0
         self._carried = 0
-        """What is trimmed up to there was carried forward, or is in the window."""
+        """Messages trimmed up to this seqnum were rewritten, or are in the window."""
         self._dropped: frozenset[int] = frozenset()
         self._verdicts: dict[Id, bool] = {}
         self._waiting: deque[tuple[Id, asyncio.Future[bool | None]]] = deque()
         self._reading: asyncio.Task[None] | None = None
 
     async def is_copy(self, id: Id) -> bool | None:
-        """Return whether a message that this process pushed is a copy; None: that could not be found out."""
+        """Return True if a message that this process pushed is a duplicate; None if that could not be found out."""
         loop = asyncio.get_running_loop()
         verdict: asyncio.Future[bool | None] = loop.create_future()
         self._waiting.append((id, verdict))
@@ -82,7 +86,7 @@ class Copies:
                 several, self._waiting = self._waiting, deque()
                 try:
                     await self._read_up_to(max(id.seqnum for id, _ in several))
-                except BokiError:  # the pushes are in the log all the same
+                except BokiError:  # the pushes are in the log anyway
                     pass
                 finally:
                     for id, verdict in several:
@@ -96,7 +100,7 @@ class Copies:
         if self._window is None:
             self._window = await self._load()
         if last > self._read and not await self._fold(self._window, last):
-            self._window = await self._load()  # what was not read yet is trimmed: a newer checkpoint has it
+            self._window = await self._load()  # unread records are trimmed: a newer checkpoint has them
             await self._fold(self._window, last)
 
     async def _load(self) -> Window:
@@ -116,7 +120,7 @@ class Copies:
         return progress.window
 
     async def _fold(self, window: Window, last: int) -> bool:
-        """Fold what is above `_read`, up to a place or `LOOK_RECORDS`; return False if a part of it is trimmed."""
+        """Fold records above `_read` up to `last` or `LOOK_RECORDS` of them. Return False if some are trimmed."""
         tag, about = tags.queue_messages(self._queue, self._shard), shard_id(self._queue, self._shard)
         count = 0
         async for item in self._log.book.read(tag, start=self._read + 1, stop=last + 1):

@@ -1,11 +1,11 @@
 """Messages that were pushed twice under one id. Pure.
 
-Of several messages of a shard with one deduplication id the first counts; those that come within `window_ms` of it, by the clock of the
-log, are dropped. The next one after that is a first again. It is decided where the shard's messages are folded, in their order and
-by the times of their records, so everybody decides alike; no clock of any machine is read.
+Of several messages of a shard with one deduplication id the first counts, and those within `window_ms` of it, by the
+clock of the log, are dropped. The next one after that is a first again. Every reader folds the messages in their order
+and by the times of their records, so all decide alike, and no machine's clock is read.
 
-The window is part of the state that checkpoints keep: a new owner reads some messages again, and must not compare them twice. What was read
-before the checkpoint is decided there (`shard_state`).
+Checkpoints contain the window: a new owner reads some messages again and must not compare them twice. Messages read
+before the checkpoint are decided there (`shard_state`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from collections.abc import Iterable, Mapping
 
 
 class Window:
-    """Ids that are remembered, each with the time of its first message, oldest first."""
+    """Deduplication ids, each with the time of its first message, oldest first.
+
+    Of several messages of a shard with one id the first counts, and those within `window_ms` of it, by the clock of the
+    log, are dropped. Every reader compares the messages in their order and by the times of their records, so all decide
+    alike.
+    """
 
     def __init__(self, window_ms: int, first_ms: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
         self.window_ms = window_ms
@@ -24,7 +29,7 @@ class Window:
         return len(self._first_ms)
 
     def twice(self, dedup: str, time_ms: int) -> bool:
-        """Whether a message is a copy; if not, it is a first from now on."""
+        """Return True if a message is a duplicate; else remember it as the first of its id."""
         self._forget(time_ms)
         if dedup in self._first_ms:
             return True
@@ -32,7 +37,7 @@ class Window:
         return False
 
     def _forget(self, now_ms: int) -> None:
-        """Times of a log never fall, so the oldest come first."""
+        """Forget ids whose window has passed. Times of a log never fall, so the oldest come first."""
         over = []
         for dedup, first_ms in self._first_ms.items():
             if now_ms - first_ms <= self.window_ms:
@@ -42,6 +47,8 @@ class Window:
             del self._first_ms[dedup]
 
     def items(self) -> list[tuple[str, int]]:
-        """What a checkpoint keeps: as of the newest message that was compared, for the next one may be hardly younger, whatever time
-        it is by then."""
+        """Return the ids that a checkpoint has to contain.
+
+        They are as of the newest message compared, not of the current time: the next message may be hardly younger.
+        """
         return list(self._first_ms.items())

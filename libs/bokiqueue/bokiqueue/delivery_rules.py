@@ -1,30 +1,36 @@
-"""What the owner of a shard hands out next, and what it knows of what it handed out. Pure.
+"""Rules of delivery: which messages the owner of a shard delivers next, and which are in flight. Pure.
 
-- By priority, then oldest first (`priority_rules`): what comes again is older than what is fresh. It is among what is in memory
-  (`READ_AHEAD`). Of a key one message is in flight at a time; while it comes again later, its key waits. Messages of other keys pass.
-- Of a key the oldest comes next, whatever its priority, with the highest priority of those that wait for it: it stands in their way.
-- What the owner before had handed out when it died may be what it died of (`suspects`): it is handed out one at a time, with nothing of
-  its shard beside it. If the process dies again, the one that was handed out so is a culprit: it is handed out alone, with nothing of its
-  whole member beside it (`take_alone`, which the member calls). A process that dies with a message which was alone failed an attempt of
-  that message. So one that kills its handlers becomes a dead letter by itself, and none that was only beside it does.
-- A message that is handed out while the member has no other is alone too, *by itself*, until another one is handed out (`accompanied`). A
-  process that dies with it failed an attempt as well, from the first death on, and the message is a culprit. Others do not wait until the
-  log has `accompanied`, so such a death may be wrongly counted; therefore it is never the last attempt: that one is handed out alone.
-- A culprit of which an attempt failed so waits before it comes again, as after any failed attempt, and others go on meanwhile.
-- The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
-  handed them out before his was. Else DELIVER travels while handlers work.
-- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). The keys of its messages are unknown, and so is
-  whose copies they are. So behind it a message with a deduplication id may be a copy, and waits; so does one with a key that was not
-  handed out before. Others pass. They wait until somebody has the shard who can open it, or it is dropped by the queue's settings.
-- A key whose rate does not allow another message yet waits, as one that comes later does; messages of other keys pass.
-- A message of which `attempts_most` attempts failed is given up instead of handed out again. An attempt that ends without a failure (its
-  lease ran out, its process was stopped or died with others in flight) does not count.
-- In memory are the messages that may be handed out, `READ_AHEAD` of them, and those that wait for their key, its rate or their time, up
-  to `WAITING`: what waits does not keep others out.
-- A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
-  out again, and both decisions would count.
+- Messages are delivered by priority, then oldest first (`priority_rules`), among those in memory (`READ_AHEAD`); a
+  redelivered message is older than a fresh one. Of a key one message is in flight at a time. While it waits for its
+  redelivery its key waits, and messages of other keys pass.
+- The oldest message of a key comes next, whatever its priority, with the highest priority of the messages that wait
+  behind it.
+- Messages that the owner before had delivered when it died may have killed it (`suspects`). They are delivered singly:
+  no other message of the shard is in flight. If the process dies again, the message that was delivered singly is a
+  culprit and is delivered alone: its member has no other message (`take_alone`, called by the member). A process that
+  dies while a message is alone with it failed an attempt of that message. So a message that kills its handlers becomes
+  a dead letter alone, and never a message that was only beside it.
+- A message that is delivered while the member has no other is *by itself* until a second one is delivered
+  (`accompanied`). A process that dies with it failed an attempt too, from the first death on, and the message is a
+  culprit. Delivery of others does not wait until `accompanied` is in the log, so such a death may be counted wrongly;
+  therefore it is never the last attempt, which is always delivered alone.
+- A culprit with a failed attempt waits before its redelivery, as after any failed attempt, and other messages are
+  delivered meanwhile.
+- The first `CAREFUL` fresh messages of a new owner are delivered after their DELIVER is in the log, because the owner
+  before may have delivered them before its own DELIVER was. Later ones are delivered while DELIVER is in flight.
+- A record that cannot be opened is passed and kept: the floor stays below it (`shard_state`). Neither the keys of its
+  messages nor their deduplication ids are known. So a message behind it that has a deduplication id waits, since it may
+  be a duplicate, and so does an undelivered one with a key. Others pass. They wait until an owner can open the record,
+  or the queue's settings drop it.
+- A key whose rate does not allow another message yet waits; messages of other keys pass.
+- A message with `attempts_most` failed attempts is given up instead of redelivered. An attempt that ends without a
+  failure (its lease ran out, its process was stopped or died with others in flight) does not count.
+- In memory are up to `READ_AHEAD` deliverable messages, and up to `WAITING` in all with those that wait for their key,
+  its rate or their time. Waiting messages do not keep others out.
+- A lease runs from the time at which a handler has the message. A message whose decision is being appended (`pinned`)
+  has no lease: otherwise it could be redelivered, and both decisions would count.
 
-Times `now_s` are of the owner's monotonic clock, `now_ms` its idea of the log's.
+Times `now_s` are of the owner's monotonic clock, `now_ms` of its estimate of the log's clock.
 """
 
 from __future__ import annotations
@@ -44,17 +50,22 @@ from bokiqueue.priority_rules import Ready
 from bokiqueue.shard_state import ALONE, BY_ITSELF, SINGLY, Progress
 
 CAREFUL: Final = 1_024
-"""The most that one owner may have handed out before its DELIVER was in the log: a prefetch is no larger."""
+"""The most messages that one owner may have delivered before its DELIVER was in the log: the upper bound of a prefetch."""
 READ_AHEAD: Final = 4_096
-"""Messages that an owner keeps in memory to hand out; it reads on when half of them are over."""
+"""Messages that an owner keeps in memory to deliver; it reads more when half of them are finished."""
 WAITING: Final = 32_768
 """Messages that an owner keeps in memory at all: the ids of as many fit one record."""
 WAITING_BYTES: Final = 64 * MIB
-"""Of bodies, if there are more messages than `READ_AHEAD`."""
+"""The most bytes of bodies in memory beyond `READ_AHEAD` messages."""
 
 
 class Entry:
-    """A message in memory. `pushed_ms`: its record's time."""
+    """A message in memory.
+
+    Attributes:
+        pushed_ms: the time of its record.
+        due_ms: the time before which it is not delivered, 0 for none.
+    """
 
     __slots__ = ("due_ms", "id", "item", "pushed_ms")
 
@@ -66,10 +77,13 @@ class Entry:
 
 
 class Flight:
-    """A message that is handed out.
+    """The delivery of a message that is undecided.
 
     Attributes:
-        attempt: its number. number: of this hand-out, of all that the owner makes. deadline_s: None while no lease runs.
+        attempt: the number of the attempt.
+        number: the number of this delivery among all deliveries of the owner.
+        deadline_s: the end of the handler's lease; None while no lease runs.
+        pinned: True while a decision about the message is being appended.
     """
 
     __slots__ = ("attempt", "deadline_s", "number", "pinned")
@@ -82,7 +96,7 @@ class Flight:
 
 
 class Hand(NamedTuple):
-    """A message to hand out. `attempt`, `number`: as of `Flight`."""
+    """A message to deliver. `attempt` and `number` are those of its `Flight`."""
 
     entry: Entry
     attempt: int
@@ -90,11 +104,12 @@ class Hand(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is handed out together.
+    """Messages that are delivered together.
 
     Attributes:
-        delivered: what to append. logged_first: only once it is in the log may it be handed out.
-        dead: is given up instead, each with the attempts that failed.
+        delivered: the event to append.
+        logged_first: True if they may be delivered only once the event is in the log.
+        dead: messages to give up instead, each with the number of failed attempts.
     """
 
     hands: list[Hand]
@@ -107,11 +122,13 @@ NO_BATCH: Final = Batch([], None, False, [])
 
 
 class Deliveries:
-    """See the module. Invariants: of a key at most one message is in flight; nothing is over and in memory.
+    """The messages of a shard that are in memory, and the order in which they are delivered. See the module.
+
+    Invariants: at most one message of a key is in flight; no finished message is in memory.
 
     Attributes:
-        reached: all up to there was read by this owner; `progress.read` may be higher, of the owner before.
-        attempts_most: as in the module, 0: any number; it may be changed.
+        reached: this owner read all records up to here; `progress.read` may be higher, from an earlier owner.
+        attempts_most: failed attempts before a message is given up, 0 for any number.
     """
 
     def __init__(
@@ -128,12 +145,18 @@ class Deliveries:
         dropped: Collection[int] = (),
         backoff_s: float = BACKOFF_S,
     ) -> None:
-        """
+        """Begin with the progress of the group and no messages in memory.
+
         Args:
-            id: of the consumer's stream. attempts_most: 0: any number. keys: how often each may be handed out.
-            backoff_s: how long a message waits after the first death that counts.
-            careful: whether there was an owner before that did not give the shard back. since_ms: when this one took it, by the log's
-            clock. dropped: records whose messages nobody gets. only: what this owner hands out; the rest is kept, for others.
+            id: the id of the consumer stream.
+            attempts_most: 0 for any number.
+            careful: True if there was an owner before that did not release the shard.
+            since_ms: when this owner took the shard, by the log's clock.
+            only: selects the messages that this owner delivers; it keeps the rest for others.
+            keys: rates of the keys.
+            ready: the order of the ready messages.
+            dropped: records whose messages no group gets.
+            backoff_s: the wait after the first death of a process that counts as a failed attempt.
         """
         self.progress: Final = progress
         self.reached = max(progress.floor.seqnum - 1, 0)
@@ -147,13 +170,13 @@ class Deliveries:
         self._by_itself: Id | None = None
         self._only = only
         self._others = 0
-        """Messages in memory that are for others."""
+        """The number of messages in memory that are for other owners."""
         self._hands = 0
         self._bytes = 0
         self._suspects: set[Id] = set()
         self._culprits: set[Id] = set()
         self._alone: dict[Id, None] = {}
-        """Culprits that may be handed out now."""
+        """Culprits that may be delivered now."""
         self._suspecting = careful
         self._careful = CAREFUL if careful else 0
         self._fresh: deque[Id] = deque()
@@ -166,40 +189,40 @@ class Deliveries:
         self._dropped = frozenset(dropped)
         self._behind: dict[Id, None] = {}
         self._following = 0
-        """Messages that wait for another one of their key."""
+        """The number of messages that wait for an earlier message of their key."""
 
     def __len__(self) -> int:
-        """Of what is in memory: messages, and records that could not be opened."""
+        """Return the number of messages and unopened records in memory."""
         return len(self.entries) + len(self._unopened)
 
     def full(self, ahead: int) -> bool:
-        """Return whether no more may be read until something is over. `ahead`: `READ_AHEAD`."""
+        """Return True if no more may be read until a message is finished. `ahead` is `READ_AHEAD`, but in tests."""
         if self._able() >= ahead:
             return True
         return len(self) >= ahead and (len(self) >= WAITING or self._bytes >= WAITING_BYTES)
 
     def wants_more(self, ahead: int) -> bool:
-        """Return whether reading pays again, once it was `full`."""
+        """Return True if reading pays again after `full` was True."""
         few = len(self) <= WAITING * 3 // 4 and self._bytes <= WAITING_BYTES * 3 // 4
         return self._able() <= ahead // 2 and (len(self) <= ahead // 2 or few)
 
     def _able(self) -> int:
-        """Of what is in memory all but what waits for its key or its time; what cannot be opened counts."""
+        """Return the number of messages in memory that do not wait for their key or their time; unopened records count."""
         return len(self) - min(len(self.entries), self._following + len(self._later) + self._others)
 
     @property
     def unopened(self) -> list[int]:
-        """Records that could not be opened, and are kept."""
+        """Records that could not be opened and are kept."""
         return list(self._unopened)
 
-    # -- what comes in
+    # -- adding messages
 
     def offer(self, seqnum: int, time_ms: int, items: tuple[Item, ...]) -> None:
-        """One record of messages, in the order of the stream, read for the first time by this owner."""
+        """Add the messages of one record, read by this owner for the first time, in the order of the stream."""
         self.offer_some(seqnum, time_ms, enumerate(items))
 
     def offer_some(self, seqnum: int, time_ms: int, items: Iterable[tuple[int, Item]]) -> None:
-        """Of one record of messages those that are left, with their numbers."""
+        """Add the remaining messages of one record, with their numbers."""
         compares = seqnum > self.progress.read and self._undivided_from() is None
         for index, item in () if seqnum in self._dropped else items:
             id = Id(seqnum, index)
@@ -210,27 +233,27 @@ class Deliveries:
         self.reaches(seqnum)
 
     def reaches(self, seqnum: int) -> None:
-        """All up to there was read by this owner, and copies were distinguished from firsts up to what cannot be opened."""
+        """Note that this owner read all records up to here, and distinguished duplicates up to the first unopened one."""
         self.reached = max(self.reached, seqnum)
         undivided = self._undivided_from()
         self.progress.read = max(self.progress.read, self.reached if undivided is None else undivided - 1)
 
     def passes(self, seqnum: int) -> None:
-        """A record of messages cannot be opened."""
+        """Keep a record of messages that cannot be opened."""
         if seqnum not in self._dropped:
             self._unopened[seqnum] = None
         self.reaches(seqnum)
 
-    # -- what waits behind what cannot be opened
+    # -- waiting behind unopened records
 
     def _undivided_from(self) -> int | None:
-        """The first record that cannot be opened of those in which copies were not distinguished from firsts; from there on none are."""
+        """Return the first unopened record from which on duplicates were not distinguished, or None."""
         if not self._unopened:
             return None
         return next((seqnum for seqnum in self._unopened if seqnum > self.progress.read), None)
 
     def _waits(self, entry: Entry) -> bool:
-        """Whether a message is not handed out because of what cannot be opened."""
+        """Return True if an unopened record keeps a message back."""
         if not self._unopened:
             return False
         id, item = entry.id, entry.item
@@ -240,7 +263,7 @@ class Deliveries:
         return item.key is not None and id.seqnum > next(iter(self._unopened)) and not self.progress.attempt(id)
 
     def drop(self, dropped: Collection[int]) -> None:
-        """Nobody gets the messages of these records, but for those that are handed out."""
+        """Drop the messages of these records, except those that are in flight."""
         if self._dropped == frozenset(dropped):
             return
         self._dropped = frozenset(dropped)
@@ -250,7 +273,7 @@ class Deliveries:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Less is left that cannot be opened: what waited behind it is distinguished from copies, and lined up."""
+        """Release messages that waited behind unopened records which are gone now, and tell duplicates among them."""
         undivided = self._undivided_from()
         for id, entry in list(self.entries.items()):
             dedup = entry.item.dedup
@@ -271,7 +294,7 @@ class Deliveries:
                 self._line_up(self.entries[waiting[0]])
 
     def _remove(self, id: Id) -> None:
-        """A message that is not handed out is over."""
+        """Finish a message that is not in flight."""
         item = self.entries.pop(id).item
         key = item.key
         self._no_more(id, item)
@@ -286,7 +309,7 @@ class Deliveries:
                 self._following -= 1
 
     def _no_more(self, id: Id, item: Item) -> None:
-        """A message that was in memory is over."""
+        """Forget a message that was in memory."""
         self._bytes -= memoryview(item.body).nbytes
         self._suspects.discard(id)
         self._culprits.discard(id)
@@ -324,7 +347,7 @@ class Deliveries:
         self._line_up(entry)
 
     def _died_with(self, entry: Entry) -> None:
-        """The owner before had handed it out when it died."""
+        """Restrict a message that the owner before had delivered when it died."""
         guard = self.progress.guarded.get(entry.id, 0)
         if not guard:
             self._suspects.add(entry.id)
@@ -335,18 +358,18 @@ class Deliveries:
             entry.due_ms = self._since_ms + round(1_000 * backoff_s(failed, self._backoff_s))
 
     def _failed_alone(self, id: Id) -> bool:
-        """Return whether the death of the process that had a culprit was a failed attempt of it."""
+        """Return True if the death of the process that had this culprit was a failed attempt of it."""
         guard = self.progress.guarded.get(id)
         last = bool(self.attempts_most) and self.progress.attempt(id) >= self.attempts_most
         return guard == ALONE or (guard == BY_ITSELF and not last)
 
     def _raise_head(self, head: Entry, priority: int) -> None:
-        """What a message of its key, that came after it, makes of the first one's priority."""
+        """Line up the first message of a key again after a message of higher priority came behind it."""
         if priority > head.item.priority and not head.due_ms and head.id not in self.flights:
             self._line_up(head)
 
     def _priority(self, item: Item) -> int:
-        """Of the first message of a key: that of the highest which waits for it."""
+        """Return the priority of a message: for the first of a key, the highest of those that wait behind it."""
         return max(self._urgent.get(item.key, ()), default=0) if item.key is not None else item.priority
 
     def _line_up(self, entry: Entry) -> None:
@@ -359,14 +382,14 @@ class Deliveries:
         else:
             self._ready.add(entry.id, self._priority(entry.item))
 
-    # -- what goes out
+    # -- delivering
 
     def next_due_ms(self) -> int | None:
-        """When, by the log's clock, something more may be handed out."""
+        """Return the time, by the log's clock, at which another message becomes due; None if none waits for its time."""
         return self._later[0][0] if self._later else None
 
     def take(self, most: int, now_ms: int) -> Batch:
-        """Takes what may be handed out now, `most` messages at most."""
+        """Take up to `most` messages that may be delivered now."""
         self._become_due(now_ms)
         if self._suspects:
             batch = self._take_suspect(most, now_ms)
@@ -389,7 +412,7 @@ class Deliveries:
         return self._batch(hands, dead)
 
     def _become_due(self, now_ms: int) -> None:
-        """Lines up what waited for its time."""
+        """Line up messages whose time has come."""
         while self._later and self._later[0][0] <= now_ms:
             due_ms, id = heappop(self._later)
             entry = self.entries.get(id)
@@ -400,26 +423,26 @@ class Deliveries:
     # -- culprits
 
     def wants_alone(self, now_ms: int) -> bool:
-        """Return whether there is a message that may be handed out only by `take_alone`."""
+        """Return True if a message may be delivered only by `take_alone`."""
         self._become_due(now_ms)
         return bool(self._alone)
 
     def take_alone(self, now_ms: int) -> Batch:
-        """Take the oldest culprit. Nothing else of the member may be handed out before it is decided, or its lease is over."""
+        """Take the oldest culprit. Its member may deliver no other message until this one is decided or its lease ends."""
         assert not self.flights, "it is handed out alone"
         return self._take_only(min(self._alone), now_ms, ALONE) if self.wants_alone(now_ms) else NO_BATCH
 
     def postpone_alone(self, now_ms: int) -> None:
-        """Culprits that may be handed out wait for a while: the member is not without others."""
+        """Let culprits wait: the member is not without other messages."""
         for id in list(self._alone):
             del self._alone[id]
             self.entries[id].due_ms = now_ms + round(1_000 * BACKOFF_MOST_S)
             self._line_up(self.entries[id])
 
-    # -- what is by itself
+    # -- messages by themselves
 
     def by_itself(self, delivered: Delivered) -> Delivered:
-        """Return what is to be appended for the only message in flight, which was just handed out, and of which the member has no other."""
+        """Return the event to append for the message just delivered, which is the only one of the whole member."""
         (id,) = self.flights
         if self.progress.guarded.get(id) == ALONE or self.flights[id].pinned:
             return delivered
@@ -429,13 +452,13 @@ class Deliveries:
         return changed
 
     def accompanied(self) -> Delivered | None:
-        """Return what is to be appended, since the member has other messages in flight: that a message is by itself no longer."""
+        """Return the event saying that a message is no longer by itself, or None. Called when the member has other messages in flight."""
         id = self._by_itself
         if id is None or (flight := self.flights.get(id)) is None:
             self._by_itself = None
             return None
         if flight.pinned:
-            return None  # its decision is on its way, and would be undone
+            return None  # its decision is in flight, and would be undone
         self._by_itself = None
         if self.progress.guarded.get(id) != BY_ITSELF:
             return None
@@ -447,7 +470,12 @@ class Deliveries:
     # -- rates
 
     def rates(self, own: Mapping[str, float], per_second: float) -> None:
-        """Keys may have other rates from now on; what waits for one is looked at again. `per_second`: of keys without one of their own."""
+        """Change the rates of keys, and line up keys that waited for theirs.
+
+        Args:
+            own: rates of single keys.
+            per_second: the rate of all other keys.
+        """
         before, self._rates.own = self._rates.own, own
         usual, self._rates.per_second = self._rates.per_second, per_second
         for key in list(self._keys) if usual != per_second else dict.fromkeys((*before, *own)):
@@ -459,7 +487,7 @@ class Deliveries:
                 self._line_up(head)
 
     def _waits_for_its_key(self, id: Id, now_ms: int) -> bool:
-        """Whether its key had one too lately; if not, it has this one now."""
+        """Return True if its key's rate does not allow a message yet; else count this one."""
         entry = self.entries[id]
         entry.due_ms = self._rates.due_ms(entry.item.key, now_ms)
         if entry.due_ms:
@@ -469,7 +497,7 @@ class Deliveries:
         return False
 
     def _take_suspect(self, most: int, now_ms: int) -> Batch | None:
-        """The oldest suspect, or what its key has before it, and nothing beside it; None: all of them wait for their time."""
+        """Take the oldest suspect, or the first message of its key, and nothing beside it; None if all suspects wait for their time."""
         heads = {self._keys[key][0] for id in self._suspects if (key := self.entries[id].item.key) is not None}
         able = [id for id in self._ready if id in self._suspects] or [id for id in self._ready if id in heads]
         if not able and not (self.flights.keys() & (self._suspects | heads)):
@@ -496,7 +524,7 @@ class Deliveries:
         return bool(self.attempts_most) and hand.attempt > self.attempts_most
 
     def _batch(self, hands: list[Hand], dead: list[Hand], guard: int = 0) -> Batch:
-        """What to append for them; they are handed out from now on."""
+        """Return the event to append for these messages, which are in flight from now on."""
         gone = [hand._replace(attempt=hand.attempt - 1) for hand in dead]
         for hand in (*hands, *dead):
             self.flights[hand.entry.id] = Flight(hand.attempt, hand.number)
@@ -522,31 +550,31 @@ class Deliveries:
         self.progress.apply(delivered)
         return Batch(hands, delivered, logged_first, gone)
 
-    # -- what handlers do
+    # -- handlers
 
     def begin(self, id: Id, deadline_s: float) -> None:
-        """A handler has it now."""
+        """Start the lease of a message that a handler has now."""
         self.flights[id].deadline_s = deadline_s
         heappush(self._deadlines, (deadline_s, id))
 
     def number(self, id: Id) -> int | None:
-        """Return the number of the hand-out of a message that is handed out and undecided; None: it is not."""
+        """Return the number of the delivery of a message that is in flight and undecided, or None."""
         flight = self.flights.get(id)
         return None if flight is None or flight.pinned else flight.number
 
     def pin(self, id: Id) -> None:
-        """Its decision is on its way."""
+        """Note that a decision about the message is being appended."""
         self.flights[id].pinned = True
 
     def unpin(self, id: Id) -> None:
-        """Its decision certainly did not happen: the handler has it still."""
+        """Note that the decision certainly did not happen: the handler still has the message."""
         flight = self.flights[id]
         flight.pinned = False
         if flight.deadline_s is not None:
             heappush(self._deadlines, (flight.deadline_s, id))
 
     def over(self, id: Id) -> None:
-        """It was acked, or given up."""
+        """Finish a message that was acked or given up."""
         entry = self.entries.pop(id)
         del self.flights[id]
         self._no_more(id, entry.item)
@@ -563,20 +591,20 @@ class Deliveries:
                 del self._keys[key]
 
     def _less_urgent(self, key: str, priority: int) -> None:
-        """A message of a key is over."""
+        """Forget the priority of a finished message of a key."""
         if priority:
             self._urgent[key].remove(priority)
             if not self._urgent[key]:
                 del self._urgent[key]
 
     def again(self, id: Id, failed: int, due_ms: int) -> None:
-        """It was given back, after so many attempts that failed: it comes again when the log's clock has come there (0: at once)."""
+        """Redeliver a message when the log's clock reaches `due_ms`, 0 for at once, after `failed` failed attempts."""
         self.progress.due[id] = due_ms
         self.flights[id].attempt = failed
         self._returns(id, due_ms)
 
     def expires(self, id: Id) -> None:
-        """Its lease ran out: it comes again at once, and no attempt failed."""
+        """Redeliver a message whose lease ran out at once, without a failed attempt."""
         self._returns(id, 0)
 
     def _returns(self, id: Id, due_ms: int) -> None:
@@ -590,19 +618,19 @@ class Deliveries:
 
     @property
     def suspecting(self) -> bool:
-        """Whether there are messages left that the owner before may have died of."""
+        """True if messages are left that may have killed the owner before."""
         return bool(self._suspects or self._culprits)
 
     def undecided(self) -> list[tuple[Id, int]]:
-        """Return what is handed out, and of each how many attempts failed before."""
+        """Return the messages in flight, each with the number of attempts that failed before."""
         return sorted((id, flight.attempt - 1) for id, flight in self.flights.items())
 
     def not_begun(self) -> list[Id]:
-        """Messages that wait for a handler."""
+        """Return the messages in flight that no handler has yet."""
         return sorted(id for id, flight in self.flights.items() if flight.deadline_s is None and not flight.pinned)
 
     def expired(self, now_s: float) -> list[Id]:
-        """Messages whose lease ran out. It is called for each message: only where one is due, all are looked at."""
+        """Return messages whose lease ran out. It is cheap while no lease is due, since it is called for each message."""
         first_s = self.next_deadline_s()
         if first_s is None or first_s > now_s:
             return []
@@ -613,7 +641,7 @@ class Deliveries:
         )
 
     def next_deadline_s(self) -> float | None:
-        """When the first lease runs out. What is over, pinned, or was given more time is dropped when it comes to the front."""
+        """Return when the first lease runs out. Outdated deadlines are removed when they come to the front."""
         while self._deadlines:
             deadline_s, id = self._deadlines[0]
             flight = self.flights.get(id)
@@ -623,7 +651,7 @@ class Deliveries:
         return None
 
     def purge(self, seqnum: int) -> None:
-        """Messages from below are over, but for those that are handed out."""
+        """Finish all messages below a seqnum, except those in flight."""
         for id in [id for id in self.entries if id.seqnum < seqnum and id not in self.flights]:
             self._remove(id)
         while self._fresh and self._fresh[0].seqnum < seqnum:
@@ -633,7 +661,7 @@ class Deliveries:
         self._pass_on()
 
     def raise_floor(self) -> None:
-        """Forgets what is over, at the beginning."""
+        """Raise the floor of the progress to the first unfinished message."""
         first = [next(iter(self.entries), None), next((Id(one, 0) for one in self._unopened), None)]
         lowest = min((id for id in first if id is not None), default=Id(self.reached + 1, 0))
         self.progress.raise_floor(min(lowest, Id(self.reached + 1, 0)))

@@ -1,4 +1,4 @@
-"""What a queue raises beside the errors of the SDK and of `bokilib`.
+"""Errors of queues, beside those of the SDK and of `bokilib`.
 
 BokiError
 ├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
@@ -11,23 +11,25 @@ from boki_common.errors import InvalidArgument, LogBookError
 
 
 class WrongMode(InvalidArgument):
-    """A queue is popped or consumed, never both: that was chosen when it was made.
+    """The call needs a queue of the other mode: a queue is popped or consumed, as chosen when it was made.
 
     Attributes:
-        expected: the mode that the call needs. found: the queue's.
+        expected: the mode that the call needs.
+        found: the queue's mode.
     """
 
 
 class QueueDiffers(InvalidArgument):
-    """The queue exists, with other settings than those that were given. They are the same for its whole life.
+    """The queue exists with other settings than the given ones.
 
     Attributes:
-        expected: what was given. found: what it has.
+        expected: the given setting.
+        found: the queue's setting.
     """
 
 
 class NoSuchGroup(InvalidArgument):
-    """No such group of consumers is registered: `await queue.register(group)`, once."""
+    """No such group of consumers is registered; `await queue.register(group)` registers it."""
 
 
 class NoSuchQueue(LogBookError):
@@ -35,44 +37,45 @@ class NoSuchQueue(LogBookError):
 
 
 class StaleReceipt(LogBookError):
-    """The message is not this handler's any more: its lease ran out, it was decided already, or the shard has another owner.
+    """The message belongs to this handler no longer: its lease ran out, it was decided already, or the shard has another owner.
 
-    Nothing was appended, and nothing of this receipt ever will be.
+    Nothing was appended, and nothing under this receipt will be.
     """
 
 
 class QueueEmpty(LogBookError):
-    """There was no message, within the time that was given."""
+    """No message came within the given time."""
 
 
 class ResultTrimmed(LogBookError):
-    """The pop is in the log, and what it took has been trimmed: this process was away for longer than the queue's grace.
+    """The pop is in the log, but the message that it took has been trimmed: this process was away for longer than the queue's grace.
 
     Attributes:
-        seqnum: of the pop.
+        seqnum: the seqnum of the pop.
     """
 
 
 class HandlerTimeout(LogBookError):
-    """A handler ran for longer than the lease of its message. It was cancelled, nothing of it is in the log, and the attempt failed.
+    """A handler ran for longer than the lease of its message: it was cancelled, its transaction did not happen, and the attempt failed.
 
     Attributes:
-        handler: its name. ran_s: for how many seconds it ran. expected: how many it may.
+        handler: the handler's name.
+        ran_s: the seconds that it ran.
+        expected: the seconds that it may run.
     """
 
 
 class HandlerExited(LogBookError):
-    """A handler raised what ends programs or tasks (`SystemExit`, `CancelledError` that nobody asked for). The attempt failed.
+    """A handler raised an error that ends programs or tasks, such as `SystemExit` or an unrequested `CancelledError`; the attempt failed.
 
     Attributes:
-        handler: its name. `__cause__` is what it raised.
+        handler: the handler's name. `__cause__` is the error that it raised.
     """
 
 
 class HandlerConflict(LogBookError):
-    """A record that a handler appends beside its transaction lost again and again, though nobody else wrote what it expects. The attempt
-    failed.
+    """A record that a handler appends beside its transaction kept losing while no writer wrote what it expects; the attempt failed.
 
     Attributes:
-        handler: its name. `__cause__` is the newest Conflict.
+        handler: the handler's name. `__cause__` is the newest Conflict.
     """

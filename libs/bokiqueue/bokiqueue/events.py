@@ -1,18 +1,18 @@
-"""What a queue writes: the events of its records. Pure.
+"""The events in the records of queues. Pure.
 
 | event | in the stream | is |
 |---|---|---|
-| queue.config | cfg | all that is so of the queue since then: settings, groups, whether it is paused |
+| queue.config | cfg | the settings of the queue from then on: groups, limits, whether it is paused |
 | queue.push | p | messages, in order |
-| queue.deliver | c | what the owner of a shard hands out |
-| queue.ack | c | messages that are done |
-| queue.nack | c | messages that come again, when they are due |
+| queue.deliver | c | messages that the owner of a shard delivers |
+| queue.ack | c | finished messages |
+| queue.nack | c | messages to redeliver when they are due |
 | queue.dead | c | messages that are given up; the same record pushes them to the queue of dead letters, if there is one |
 | queue.ck | c, of a popped queue ck | a part of a checkpoint: the state as of `covers` |
 | queue.pop | c | takes the next message, if there is one |
-| queue.old | old | a part of a set: messages up to `covers` that wait still, carried forward under their ids |
+| queue.old | old | a part of a set: unfinished messages up to `covers`, rewritten under their ids |
 
-A message's id is where it was pushed: (seqnum of the record, number in it). Ids of streams are `queue/shard` and
+A message's id is (seqnum of the record that pushed it, number in that record). Streams have the ids `queue/shard` and
 `queue/shard/group`; a group's name has no slash.
 """
 
@@ -30,7 +30,7 @@ Mode: TypeAlias = Literal["consume", "pop"]
 
 
 class Id(NamedTuple):
-    """A message: the record that pushed it, and which of it."""
+    """The id of a message: the record that pushed it, and its number in that record."""
 
     seqnum: int
     number: int
@@ -44,11 +44,14 @@ START: Final = Id(0, 0)
 
 
 class Source(msgspec.Struct, array_like=True, frozen=True):
-    """Where a dead letter comes from.
+    """The origin of a dead letter.
 
     Attributes:
-        attempts: those that failed. reason: why it was given up.
-        error, stack: of the last attempt, type and text, bounded (`failures`); "" where it raised none. Older versions pass them.
+        attempts: the number of failed attempts.
+        reason: why the message was given up.
+        error: type and text of the last attempt's error, bounded (`failures`); "" if it raised none. Older versions
+            ignore it.
+        stack: the stack of that error, likewise.
     """
 
     queue: str
@@ -65,10 +68,12 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     """A message as it is pushed.
 
     Attributes:
-        body: JSON, as msgpack. key: messages of one key are handled in order, one at a time.
-        dedup: of several with the same within the queue's window the first counts.
-        delay_ms: after its record's time it may be handed out.
-        source: of a dead letter. priority: 0 to 9, the higher first (`priority_rules`).
+        body: JSON, encoded as msgpack.
+        key: messages of one key are handled in order, one at a time.
+        dedup: the deduplication id; the first message of an id within the queue's window counts.
+        delay_ms: the time after its record's time before it may be delivered.
+        source: the origin of a dead letter.
+        priority: 0 to 9, the highest first (`priority_rules`).
     """
 
     body: msgspec.Raw
@@ -80,11 +85,12 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Limits(msgspec.Struct, array_like=True, frozen=True):
-    """How much of a queue may be handled at once; 0: no limit.
+    """How many messages of a queue may be handled at once and per second; 0 means no limit.
 
     Attributes:
-        in_flight: messages of a group that are handed out and not decided. per_second: messages handed out.
-        key_per_second: messages of one key handed out; of a key one is in flight anyhow.
+        in_flight: messages of a group that are delivered and undecided.
+        per_second: messages delivered per second.
+        key_per_second: messages of one key delivered per second; at most one of a key is in flight anyway.
     """
 
     in_flight: int = 0
@@ -93,13 +99,15 @@ class Limits(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Config(Event, tag="queue.config", frozen=True):
-    """All that is so of a queue.
+    """The settings of a queue.
 
     Attributes:
-        groups: of consumers, each with the seqnum from which it gets messages.
-        max_deliveries: failed attempts until a message becomes a dead letter, 0: any number; of a queue without dead letters it means
-            nothing (`attempts_most`). key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
-        dropped: records of messages that could not be opened, and that nobody gets. deleted: there is no such queue since then.
+        groups: groups of consumers, each with the seqnum from which it gets messages.
+        max_deliveries: failed attempts before a message becomes a dead letter, 0 for any number; without effect in a
+            queue without dead letters (`attempts_most`).
+        key_rates: messages per second of single keys that differ from `limits`, 0 for any number.
+        dropped: records of messages that could not be opened and that no group gets.
+        deleted: True if the queue is deleted from then on.
     """
 
     queue: str
@@ -117,25 +125,27 @@ class Config(Event, tag="queue.config", frozen=True):
 
     @property
     def attempts_most(self) -> int:
-        """Failed attempts until a message becomes a dead letter; 0: it comes again, as often as it takes."""
+        """Failed attempts before a message becomes a dead letter; 0 if it is redelivered without limit."""
         return self.max_deliveries if self.dead_letter is not None else 0
 
 
 class Pushed(Event, tag="queue.push", frozen=True):
-    """Messages of one shard."""
+    """Messages pushed to one shard."""
 
     id: str
     items: tuple[Item, ...]
 
 
 class Delivered(Event, tag="queue.deliver", frozen=True):
-    """All up to `upto` was handed out once, but for `held`.
+    """A delivery of all messages up to `upto` that are not in `held`.
 
     Attributes:
-        held: of those that `upto` passes with this record. again: (seqnum, number, attempt): what was held, or comes again.
-        unopened: records of messages that `upto` passes with this record, and that the owner could not open.
-        guarded: (seqnum, number, guard): of messages whose handler's process died, or that nothing else is beside, with what beside them
-            they are handed out now (`shard_state.SINGLY`, `ALONE`, `BY_ITSELF`). Older versions pass it.
+        held: messages that `upto` passes with this record without delivering them.
+        again: (seqnum, number, attempt) of messages below the former `upto` that are delivered: held ones and
+            redelivered ones.
+        unopened: records of messages that `upto` passes with this record and that the owner could not open.
+        guarded: (seqnum, number, guard) of messages that are delivered with restrictions, as one whose process died
+            (`shard_state.SINGLY`, `ALONE`, `BY_ITSELF`). Older versions ignore it.
     """
 
     id: str
@@ -147,14 +157,14 @@ class Delivered(Event, tag="queue.deliver", frozen=True):
 
 
 class Acked(Event, tag="queue.ack", frozen=True):
-    """Messages that are done."""
+    """Finished messages."""
 
     id: str
     ids: tuple[Id, ...]
 
 
 class Nacked(Event, tag="queue.nack", frozen=True):
-    """Messages that come again: (seqnum, number, attempts that failed, when by the clock of the log)."""
+    """Messages to redeliver: (seqnum, number, failed attempts, due time by the clock of the log)."""
 
     id: str
     items: tuple[tuple[int, int, int, int], ...]
@@ -178,11 +188,12 @@ class Checkpoint(Event, tag="queue.ck", frozen=True):
 
 
 class Old(Event, tag="queue.old", frozen=True):
-    """A part of a set of messages that were carried forward (`old_rules`).
+    """A part of a set of rewritten messages (`old_rules`).
 
     Attributes:
-        first: seqnum of the set's first part; 0: this is it. last: whether it is the last.
-        items: (seqnum, number, time of its record, message), in order.
+        first: the seqnum of the set's first part; 0 in that part itself.
+        last: True in the last part.
+        items: (seqnum, number, time of the original record, message), in order.
     """
 
     id: str
@@ -193,7 +204,11 @@ class Old(Event, tag="queue.old", frozen=True):
 
 
 class Popped(Event, tag="queue.pop", frozen=True):
-    """Takes the next message of those before it. `token`: who pops, of those under one incarnation."""
+    """A pop, which takes the next of the messages before it.
+
+    Attributes:
+        token: tells poppers under one incarnation apart.
+    """
 
     id: str
     token: str = ""
@@ -207,15 +222,15 @@ PICKER: Final[Picker[AnyEvent]] = Picker(
 
 
 def shard_id(queue: str, shard: int) -> str:
-    """The id in events of a shard's messages."""
+    """Return the id of a shard's messages in events."""
     return f"{queue}/{shard}"
 
 
 def consumer_id(queue: str, shard: int, group: str) -> str:
-    """The id in events of a shard's consumer."""
+    """Return the id of a consumer stream in events."""
     return f"{queue}/{shard}/{group}"
 
 
 def items_of(events: Sequence[AnyEvent]) -> tuple[Item, ...]:
-    """Messages that a record pushes, of events about one shard."""
+    """Return the messages that events about one shard push."""
     return tuple(one for event in events if isinstance(event, Pushed) for one in event.items)

@@ -1,4 +1,4 @@
-"""Errors of handlers as text, for log lines and dead letters: bounded and printable, whatever users raised. Pure."""
+"""Errors of handlers as text, for log lines and dead letters: bounded and printable for every error that users raise. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ STACK_CHARACTERS: Final = 8_000
 STACK_FRAMES: Final = 20
 WAITING_FRAMES: Final = 1_000
 LARGE_BYTES: Final = 256 * 1024
-"""A dead letter with a body of so many bytes has no room for a stack in its record."""
+"""A dead letter with a body of this size has no room for a stack in its record."""
 LARGE_CHARACTERS: Final = 200
 
 
 class Failure(NamedTuple):
-    """The error of the last attempt: its type and text, and its stack with causes; "" where there was none."""
+    """The error of the last attempt.
+
+    Attributes:
+        error: its type and text, "" if there was none.
+        stack: its stack with causes, "" if there was none.
+    """
 
     error: str = ""
     stack: str = ""
 
 
 def failure_of(error: BaseException | None, body_bytes: int) -> Failure:
-    """Return what a dead letter with a body of so many bytes says of the error that its handler raised."""
+    """Return the failure that a dead letter with a body of `body_bytes` bytes names."""
     if error is None:
         return Failure()
     if body_bytes >= LARGE_BYTES:
@@ -33,7 +38,7 @@ def failure_of(error: BaseException | None, body_bytes: int) -> Failure:
 
 
 def described(error: BaseException) -> str:
-    """Return an error in one text, with its type."""
+    """Return the type and text of an error."""
     try:
         text = repr(error)
     except Exception:  # noqa: BLE001 - an error of users that cannot be shown
@@ -42,7 +47,7 @@ def described(error: BaseException) -> str:
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the stack of an error, with its causes: the frames of the user's code."""
+    """Return the stack of an error with its causes: the frames of the user's code."""
     try:
         text = users_traceback(error, STACK_FRAMES)
     except Exception:  # noqa: BLE001 - an error of users that cannot be shown
@@ -51,13 +56,13 @@ def stack_of(error: BaseException) -> str:
 
 
 def stack_of_waiting(coroutine: Any) -> str:
-    """Return where a coroutine waits, its innermost call last: the frames of the user's code."""
+    """Return the frames of the user's code in which a coroutine waits, the innermost call last."""
     frames = users_frames(frames_of(coroutine, WAITING_FRAMES))
     return printable("".join(traceback.format_list(frames[-STACK_FRAMES:])), STACK_CHARACTERS)
 
 
 def printable(text: str, most: int) -> str:
-    """Return a text without lone surrogates, its middle left out if it is long."""
+    """Return a text without lone surrogates, and without its middle if it is longer than `most`."""
     if len(text) > most:
         text = f"{text[: most // 2]} … {len(text) - most} characters … {text[-(most // 2) :]}"
     return text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Handlers whose effects happen once: the message is acked in the record of what they write.
+"""Handlers whose effects happen once: the message is acked in the record of their writes.
 
     @orders.handler(store)
     async def ship(order: Message[Order], tx: Transaction) -> None:
@@ -7,12 +7,15 @@
 
     async with ship: ...                                   # or: await ship.run()
 
-- `store` is anything that runs transactions over the same log: it runs the body again while it loses, and with it what the body does
-  outside of `tx`.
-- An error gives the message back, later each time, up to a minute; the queue's dead letters end that, if it has them (`attempts`).
-- A handler runs for as long as its message is leased; then it is cancelled, and the attempt failed. Others of the process go on meanwhile.
-- Whatever a handler raises is a failed attempt of its message, and logged with its stack: `SystemExit` too. It ends nothing else.
-- A member whose heartbeats do not arrive stops its handlers before others have their messages.
+- `store` is any object that runs transactions over the same log. It runs the function again while the transaction
+  loses, including everything that the function does outside of `tx`.
+- After an error the message is redelivered, later each time, up to a minute; dead letters end that if the queue has
+  them (`attempts`).
+- A handler runs for as long as its message is leased; then it is cancelled, and the attempt failed. Other messages of
+  the process are handled meanwhile.
+- Every error of a handler, `SystemExit` too, fails an attempt of its message and is logged with its stack. It ends
+  nothing else.
+- A member whose heartbeats do not arrive stops its handlers before other members have their messages.
 """
 
 from __future__ import annotations
@@ -39,15 +42,15 @@ T = TypeVar("T")
 
 AT_ONCE: Final = 16
 CANCELLED_S: Final = 5.0
-"""A function that is cancelled has so long to end; then it is left behind, so that its process can end."""
+"""The time in which a cancelled function has to end; after that it is left behind, so that its process can end."""
 SPARE_S: Final = 1.0
-"""A message is leased for so much longer than its handler may run."""
+"""The time by which the lease of a message is longer than its handler may run."""
 
 log = get_logger(__name__)
 
 
 class Takes(Protocol):
-    """A transaction, as far as a handler's ACK goes into it."""
+    """A transaction that the ACK of a message can be added to."""
 
     def add(self, part: Contribution) -> None: ...
 
@@ -57,16 +60,17 @@ X_co = TypeVar("X_co", covariant=True, bound=Takes)
 
 
 class Transacts(Protocol[X_co]):
-    """What runs transactions: a `bokistore.BokiStore`."""
+    """An object that runs transactions, such as a `bokistore.BokiStore`."""
 
     async def transact(self, body: Callable[[X_co], Awaitable[None]]) -> Any: ...
 
 
 class Handler(Generic[T, X]):
-    """See the module. Made by `queue.handler`.
+    """A function that handles the messages of a queue in transactions. Made by `queue.handler`; see the module.
 
     Attributes:
-        body: the function. consumer: while it runs, the member that it is.
+        body: the function.
+        consumer: the member of the group, while the handler runs.
     """
 
     def __init__(
@@ -90,12 +94,12 @@ class Handler(Generic[T, X]):
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: asyncio.Future[None] | None = None
-        """Done when all tasks have ended or are left behind; with the error of the first one that failed."""
+        """Done when all tasks have ended or are left behind; failed with the first error of a task."""
         self._parent: asyncio.Task[Any] | None = None
         """The task that runs the body of `async with`."""
         self._cancelled_parent = False
         self._bodies: dict[asyncio.Task[Any], Message[T]] = {}
-        """Tasks that run the function now."""
+        """Tasks that run the function at the moment, each with its message."""
         self._conflicts = OwnConflicts()
 
     async def __aenter__(self) -> Handler[T, X]:
@@ -130,7 +134,7 @@ class Handler(Generic[T, X]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop handling: messages that are not done are delivered again, to any member.
+        """Stop handling: unfinished messages are redelivered, to any member.
 
         Raises:
             BokiError: the error that ended handling. If the body raised an error of its own, that one is raised, with a note of the other.
@@ -172,7 +176,7 @@ class Handler(Generic[T, X]):
         return error
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
-        """Take no new messages and let the functions that run finish: see `Consumer.drain`. `run` returns then."""
+        """Take no new messages and let the running functions finish, as `Consumer.drain` does. `run` returns then."""
         check_here(None)
         if self.consumer is None:
             return True
@@ -182,7 +186,7 @@ class Handler(Generic[T, X]):
         return finished
 
     async def _stop(self) -> None:
-        """Cancel what runs, and leave behind what does not end in time: nothing that it does through its transaction happens."""
+        """Cancel running functions, and leave behind those that do not end in time: their transactions cannot commit any more."""
         for task in self._tasks:
             task.cancel()
         _, late = await asyncio.wait(self._tasks, timeout=CANCELLED_S)
@@ -190,7 +194,7 @@ class Handler(Generic[T, X]):
             task.add_done_callback(_retrieve)
         for body, message in list(self._bodies.items()) if late else ():
             log.warning(
-                "handler left behind: it runs on though it was cancelled, its message comes again elsewhere",
+                "handler left behind: it did not end after its cancellation, its message is redelivered elsewhere",
                 handler=self.name,
                 **message.log_facts,
                 stack=stack_of_waiting(body.get_coro()),
@@ -199,7 +203,11 @@ class Handler(Generic[T, X]):
             self._ended.set_result(None)
 
     async def run(self) -> None:
-        """Handles messages until it is cancelled. Raises what ends a worker: an error that no message causes."""
+        """Handle messages until cancelled or drained.
+
+        Raises:
+            BokiError: an error that no message causes, such as a deleted queue.
+        """
         async with self:
             assert self._ended is not None, "it was entered"
             await self._ended
@@ -209,21 +217,21 @@ class Handler(Generic[T, X]):
             await consumer.guarded(self.handle(message), message)
 
     async def handle(self, message: Message[T]) -> None:
-        """Handle one message: its effects and its ACK in one record, or it is given back."""
+        """Handle one message: commit its effects with its ACK in one record, or let it be redelivered."""
         check_here(None)
         try:
             async with message.within(backoff_s(message.attempt, self._backoff_s)):
                 await self._transact(message)
         except StaleReceipt as stale:
             log.info("message not handled: another handler has it", **message.log_facts, error=str(stale))
-        except Exception as error:  # noqa: BLE001 - there is no caller: it is logged, and the message comes again
+        except Exception as error:  # noqa: BLE001 - no caller gets it: it is logged, and the message is redelivered
             if message.decided and isinstance(error, AppendUnknown):
                 return  # its outcome is known: it happened
             retryable = isinstance(error, BokiError) and error.retryable
             log.warning(
                 "message not handled: its last attempt failed, it is given up"
                 if message.given_up
-                else "message not handled: it comes again",
+                else "message not handled: it is redelivered",
                 **message.log_facts,
                 attempt=message.attempt,
                 handler=self.name,
@@ -234,11 +242,11 @@ class Handler(Generic[T, X]):
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """The name of the function."""
         return getattr(self.body, "__qualname__", type(self.body).__qualname__)
 
     async def _transact(self, message: Message[T]) -> None:
-        """Raises what became of the record: `transact` itself does, but for a wait that was ended."""
+        """Run the function in a transaction, and report the outcome of the record to the message."""
         raised: BaseException | None = None
 
         async def run(tx: X) -> None:
@@ -257,7 +265,7 @@ class Handler(Generic[T, X]):
                 await message.part_ended(happened, error=error)
             if error is raised and isinstance(error, Conflict) and self._conflicts.stuck(message.id, error):
                 raise HandlerConflict(
-                    f"the handler {self.name!r} lost a record of its own {STUCK} times, and nobody wrote meanwhile: {described(error)}",
+                    f"the handler {self.name!r} lost a record of its own {STUCK} times without other writes between: {described(error)}",
                     handler=self.name,
                 ) from error
             raise
@@ -265,10 +273,11 @@ class Handler(Generic[T, X]):
         await message.part_ended(True)
 
     async def _run(self, message: Message[T], tx: X) -> None:
-        """Run the body once, for no longer than the message's lease, and add the ACK.
+        """Run the function once, for no longer than the message's lease, and add the ACK to the transaction.
 
         Raises:
-            HandlerTimeout. HandlerExited. What the body raised.
+            HandlerTimeout: the lease ended first.
+            HandlerExited: the function raised an error that ends tasks or programs.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
@@ -278,10 +287,10 @@ class Handler(Generic[T, X]):
         lease = Lease(loop, self._lease_s, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
-                if not message.parted:  # else its lease does not run out any more
+                if not message.parted:  # else its lease cannot run out
                     message.extend(
                         min(LEASE_MOST_S, self._lease_s + SPARE_S)
-                    )  # it is given back before others may have it
+                    )  # it is released before others may have it
                 message.extended = lease.extend
                 await self.body(message, tx)
         except BaseException as error:
@@ -294,14 +303,14 @@ class Handler(Generic[T, X]):
             del self._bodies[task]
             message.extended = None
             lease.end()
-        if limit.expired():  # its body was cancelled, and went on
+        if limit.expired():  # the cancelled function did not end
             raise self._timeout(loop.time() - began_s)
         tx.add(message.acked())
 
     def _timeout(self, ran_s: float) -> HandlerTimeout:
         return HandlerTimeout(
             f"the handler {self.name!r} ran for {ran_s:.1f} s, and its message was leased for {self._lease_s:g} s: it was"
-            " cancelled, and the message comes again. Give `queue.handler(..., lease_s=...)` more, or call"
+            " cancelled, and the message is redelivered. Give `queue.handler(..., lease_s=...)` more, or call"
             " `message.extend(...)` while it works",
             handler=self.name,
             ran_s=ran_s,
@@ -310,13 +319,13 @@ class Handler(Generic[T, X]):
 
 
 class Timer(Protocol):
-    """A call that comes later."""
+    """A scheduled call."""
 
     def cancel(self) -> None: ...
 
 
 class Timers(Protocol):
-    """An event loop, as far as a lease needs it."""
+    """The methods of an event loop that a lease needs."""
 
     def time(self) -> float: ...
 
@@ -324,7 +333,7 @@ class Timers(Protocol):
 
 
 class Lease:
-    """The time that a handler has: a whole lease once more, once, after its process stood still."""
+    """The time that a handler has for a message. It is granted once more, a single time, after its process stood still."""
 
     def __init__(self, loop: Timers, lease_s: float, expire: Callable[[], None]) -> None:
         self._loop = loop
@@ -338,12 +347,12 @@ class Lease:
         self._timer = self._loop.call_at(self._deadline_s, self._look)
 
     def extend(self, lease_s: float) -> None:
-        """It has so much time from now on."""
+        """Replace the remaining time by `lease_s` seconds."""
         self._timer.cancel()
         self._begin(lease_s)
 
     def end(self) -> None:
-        """The handler has ended."""
+        """Cancel the timer, since the handler has ended."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -355,21 +364,24 @@ class Lease:
 
 
 def _retrieve(ended: asyncio.Future[None]) -> None:
-    """Take the error of what no caller waits for."""
+    """Retrieve the error of a future that no caller awaits."""
     if not ended.cancelled():
         ended.exception()
 
 
 async def _happened(error: BaseException) -> bool | None:
-    """Return whether the record of a transaction is in the log that ended with an error which its body did not raise. None: nobody
-    knows, as when a time-out around it ended."""
+    """Return True if the record of a transaction is in the log; None if that is unknown, as when a timeout ended the wait.
+
+    Args:
+        error: the error with which the transaction ended, not one of its body.
+    """
     if isinstance(error, AppendUnknown):
         return await outcome_of(error)
     return False if isinstance(error, BokiError) and error.definite else None
 
 
 def _asked(error: BaseException) -> bool:
-    """Return whether others ended the handler, or a person the program: not the handler itself."""
+    """Return True if others ended the handler or a person interrupted the program, and not the handler itself."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0

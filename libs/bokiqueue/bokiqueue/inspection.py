@@ -1,6 +1,6 @@
-"""What is in a queue: how much waits, since when, with whom; without being a consumer of it, and without an append.
+"""The contents of a queue: how many messages wait, for how long, and which members consume. No member is needed and nothing is appended.
 
-The streams are folded as an owner folds them, as of one place. Large backlogs take as long as it takes to read them.
+Streams are folded as an owner folds them, as of one place. Reading a large backlog takes time in proportion.
 """
 
 from __future__ import annotations
@@ -43,19 +43,24 @@ from bokiqueue.shard_member import members_of
 from bokiqueue.shard_state import fold
 
 MANY: Final = 255
+"""The most places in one call of `read_prev_many`."""
 ALIVE_MS: Final = round(LEASE_S * 1_000)
-"""A member that was seen so lately is alive."""
+"""The time since its last heartbeat within which a member is alive."""
 WINDOW_MS: Final = 60_000
-"""Rates are of so long."""
+"""The time span of rates."""
 
 
 class ShardStats(NamedTuple):
-    """One shard for one group.
+    """A shard, for one group.
 
     Attributes:
-        owner: who claimed it last, "" nobody. depth: messages that are not done. in_flight: of these, handed out.
-        delayed: of these, to come later. oldest_ms: when the oldest was pushed, by the log's clock; None: there is none.
-        unopened: records of messages that this program cannot open, each one of `depth`: they are kept, until a consumer can.
+        owner: the member that claimed it last, "" if it was released.
+        depth: the number of unfinished messages.
+        in_flight: the number of these that are delivered.
+        delayed: the number of these that wait for their time.
+        oldest_ms: the time at which the oldest was pushed, by the log's clock; None if there is none.
+        unopened: records of messages that this program cannot open, counted once each in `depth`. They are kept until a
+            consumer can.
     """
 
     shard: int
@@ -68,10 +73,10 @@ class ShardStats(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A member of a group, and the time of its newest heartbeat, by the log's clock.
+    """A member of a group, and the time of its newest heartbeat by the log's clock.
 
     Attributes:
-        leaves: that heartbeat says that the member takes nothing any more: it is being drained, or has left.
+        leaves: True if that heartbeat says that the member takes no more messages: it is being drained, or has left.
     """
 
     member: str
@@ -80,11 +85,12 @@ class Seen(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """A queue for one group.
+    """A queue, for one group.
 
     Attributes:
-        now_ms: the newest time of the log that was seen, 0 for none; `age_ms` is as of then.
-        members: of the group, by name: those of which a heartbeat is kept. at_ms: `alive` is as of then.
+        now_ms: the newest time of the log, 0 for none; `age_ms` is as of then.
+        members: members of the group of which a heartbeat is kept, by name.
+        at_ms: the time as of which members are alive.
     """
 
     queue: str
@@ -98,52 +104,53 @@ class Stats(NamedTuple):
 
     @property
     def alive(self) -> list[str]:
-        """Members that were seen within a lease, and do not leave."""
+        """Members that were seen within a lease and do not leave."""
         return [one.member for one in self.members if self.at_ms - one.seen_ms <= ALIVE_MS and not one.leaves]
 
     @property
     def consumed(self) -> bool:
-        """Whether a member is alive; a queue that is popped has none."""
+        """True if a member is alive; a popped queue has none."""
         return bool(self.alive)
 
     @property
     def seen_ms(self) -> int | None:
-        """When a member was seen last; None: none is known."""
+        """The time of the newest heartbeat; None if no member is known."""
         return max((one.seen_ms for one in self.members), default=None)
 
     @property
     def depth(self) -> int:
-        """Messages that are not done."""
+        """The number of unfinished messages."""
         return sum(one.depth for one in self.shards)
 
     @property
     def in_flight(self) -> int:
-        """Of these, handed out."""
+        """The number of delivered messages."""
         return sum(one.in_flight for one in self.shards)
 
     @property
     def delayed(self) -> int:
-        """Of these, to come later."""
+        """The number of messages that wait for their time."""
         return sum(one.delayed for one in self.shards)
 
     @property
     def unopened(self) -> int:
-        """Of these, records that this program cannot open."""
+        """The number of records that this program cannot open."""
         return sum(one.unopened for one in self.shards)
 
     @property
     def age_ms(self) -> int:
-        """How long the oldest has waited."""
+        """The time since the oldest message was pushed."""
         oldest = min((one.oldest_ms for one in self.shards if one.oldest_ms is not None), default=None)
         return 0 if oldest is None else max(0, self.now_ms - oldest)
 
 
 class Peeked(NamedTuple):
-    """A message that is not done.
+    """An unfinished message.
 
     Attributes:
-        attempts: those that failed, and the one that a handler has. state: "waits", "in flight" or "delayed"; "unopened": a whole
-            record, which this program cannot open, and `body` is the reason.
+        attempts: the number of failed attempts, including the one under way.
+        state: "waits", "in flight" or "delayed"; "unopened" for a whole record that this program cannot open, with the
+            reason as `body`.
     """
 
     shard: int
@@ -159,10 +166,12 @@ class Peeked(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """How fast messages come and go, by what the log keeps of the last minute: `span_ms` of it.
+    """Messages per second, from what the log keeps of the last minute.
 
     Attributes:
-        pushed_per_s, done_per_s: None where nothing is kept of that minute.
+        pushed_per_s: None if nothing of that minute is kept.
+        done_per_s: likewise, of finished messages.
+        span_ms: the part of the minute that is kept.
     """
 
     pushed_per_s: float | None
@@ -177,13 +186,14 @@ class _Shard(NamedTuple):
 
 
 async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: int = 0) -> tuple[Stats, list[Peeked]]:
-    """What is in a queue, and its oldest messages, `most` at most.
+    """Return the statistics of a queue for one group, with its oldest messages.
 
     Args:
-        at_ms: what time it is, for who knows it: the log's time stands still while nobody writes.
+        most: the most messages to return.
+        at_ms: the current time, if the caller knows it: the log's time stands still while no writer appends.
 
     Raises:
-        NoSuchGroup.
+        NoSuchGroup: the group is not registered.
     """
     if config.mode == "consume" and group not in config.groups:
         raise no_such_group(config, group)
@@ -194,7 +204,7 @@ async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: in
         last = await log.book.read_prev(at_most=snapshot)
         try:
             shards = [await _look(log, config, group, shard, snapshot, most) for shard in range(config.shards)]
-        except boki.Trimmed:  # carried forward, while it was looked
+        except boki.Trimmed:  # rewritten while they were read
             continue
         break
     now_ms = max([last.time_ms if last is not None else 0, *(shard.now_ms for shard in shards)])
@@ -206,7 +216,7 @@ async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: in
 
 
 async def rates(log: Log, config: Config, group: str) -> Rates:
-    """How fast a group's messages come and go. Where a shard was trimmed meanwhile, that is a part of the last minute."""
+    """Return how fast a group's messages come and go. If a shard was trimmed meanwhile the span is a part of the last minute."""
     snapshot = await log.book.now(consistency="linearizable")
     last = await log.book.read_prev(at_most=snapshot)
     if last is None:
@@ -215,7 +225,7 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
         group = ""
     now_ms = last.time_ms
     since_ms = now_ms - WINDOW_MS
-    counted: list[tuple[int, int]] = []  # (when, how many) of pushes; of what is done it is negative
+    counted: list[tuple[int, int]] = []  # (time, number) of pushed messages; negative numbers are of finished ones
     for shard in range(config.shards):
         ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, group)
         for tag in (tags.queue_messages(config.queue, shard), tags.queue_consumer(config.queue, shard, group)):
@@ -233,7 +243,10 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
 async def _counts(
     log: Log, tag: str, ids: tuple[str, str], since_ms: int, snapshot: int
 ) -> tuple[list[tuple[int, int]], int | None]:
-    """(When, how many) of a stream's pushes, and of what is done as negative numbers; and since when it is kept: None, nothing is."""
+    """Return (time, number) of a stream's pushed and finished messages, and the time since which the stream is kept.
+
+    Numbers of finished messages are negative. The time is None if nothing is kept.
+    """
     found: list[tuple[int, int]] = []
     trimmed, kept_ms = False, None
     async for item in log.book.read(tag, start=1, stop=snapshot + 1):
@@ -290,7 +303,7 @@ def _peeked(shard: int, entry: Entry, state: str, attempts: int) -> Peeked:
 
 
 async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: int) -> list[Peeked]:
-    """A shard as its next owner would have it."""
+    """Return the messages of a shard as its next owner would have them."""
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
@@ -323,7 +336,11 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
 
 
 async def check_unopened(log: Log, config: Config, seqnum: int) -> None:
-    """Raises InvalidArgument: there is no record of the queue's messages, or this program can open it."""
+    """Check that `seqnum` is a record of the queue's messages that this program cannot open.
+
+    Raises:
+        InvalidArgument: it is no such record, or can be opened.
+    """
     await log.book.now(consistency="linearizable")
     places = [(tags.queue_messages(config.queue, shard), seqnum) for shard in range(config.shards)]
     for first in range(0, len(places), MANY):
@@ -344,7 +361,7 @@ async def check_unopened(log: Log, config: Config, seqnum: int) -> None:
 
 
 async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap) -> None:
-    """Raises Trimmed: messages were carried forward since it was looked."""
+    """Raise Trimmed if the gap is due to messages that were rewritten since `old` was read."""
     if gap.kind is not boki.GapKind.TRIMMED or gap.last <= old.covers:
         return
     if (await newest(log, queue, shard, await log.book.now())).covers > old.covers:
@@ -352,7 +369,7 @@ async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap
 
 
 async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[Entry]:
-    """What waits in a shard that is popped."""
+    """Return the waiting messages of a shard that is popped."""
     ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "")
     state = PopState(START, 0)
     async for item in log.book.read(tags.queue_owner(config.queue, shard, "")):
@@ -396,7 +413,7 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
 
 
 async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[Seen]:
-    """Members whose heartbeats are kept. What a later version or somebody else wrote there is passed."""
+    """Return members whose heartbeats are kept. Records of later versions or of other writers in the stream are skipped."""
     about = members_of(config.queue, group)
     seen: dict[str, Seen] = {}
     async for item in log.book.read(tags.member(about), start=1, stop=snapshot + 1):
@@ -420,7 +437,7 @@ async def _owner(log: Log, config: Config, group: str, shard: int, snapshot: int
 
 
 async def newest_source(log: Log, config: Config) -> str:
-    """Return the queue that the newest message of a queue is a dead letter of; "" if it is none, or is not kept."""
+    """Return the queue that the newest message of this queue is a dead letter of; "" if it is none, or not kept."""
     asked = [(tags.queue_messages(config.queue, shard), None) for shard in range(config.shards)]
     try:
         records = [one for one in await log.book.read_prev_many(asked) if one is not None]
@@ -438,7 +455,7 @@ async def newest_source(log: Log, config: Config) -> str:
 
 
 async def queues(log: Log) -> list[Config]:
-    """All queues of a book, by name. It reads the whole book: for tools; programs know theirs."""
+    """Return all queues of a book, by name. It reads the whole book, which is for tools: programs know their queues."""
     found: dict[str, Config] = {}
     async for item in log.book.read():
         if isinstance(item, boki.Gap):

@@ -1,6 +1,7 @@
-"""Messages of users as they are pushed, and back. Pure.
+"""Messages of users, encoded for a push and decoded again. Pure.
 
-A message's body is JSON (`bokilib.codec`): whatever msgspec knows, and models of pydantic. It is checked before anything is sent.
+The body of a message is JSON (`bokilib.codec`), made of any type that msgspec knows or of a pydantic model. It is
+checked before anything is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bokiqueue.priority_rules import check_priority
 T = TypeVar("T")
 
 DELAY_MOST_S: Final = 900.0
-"""A message that waits keeps its shard's storage: a quarter of an hour, as elsewhere. What comes later is a timer of a workflow."""
+"""The longest delay: a waiting message keeps its shard's storage. A later time is for a timer of a workflow."""
 NAME_CHARS: Final = 200
 GROUP: Final = "default"
 
@@ -26,7 +27,15 @@ _decoder: Final = msgspec.msgpack.Decoder()
 
 
 def check_name(name: str, what: str, *, slash: bool = True) -> str:
-    """Raises InvalidArgument. Args: what: "queue" or "group". slash: whether it may have one."""
+    """Return a name that is valid.
+
+    Args:
+        what: "queue", "group" or "key", for the error.
+        slash: True if the name may contain a slash.
+
+    Raises:
+        InvalidArgument: the name is empty, too long, or has a slash.
+    """
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS or (not slash and "/" in name):
         more = "" if slash else ", none of them a slash"
         raise InvalidArgument(
@@ -36,10 +45,14 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
 
 
 def delay_ms(delay_s: float) -> int:
-    """A delay in milliseconds. Raises InvalidArgument."""
+    """Return a delay in milliseconds.
+
+    Raises:
+        InvalidArgument: it is negative or too long.
+    """
     if not 0 <= delay_s <= DELAY_MOST_S:
         raise InvalidArgument(
-            f"expected a delay of 0 to {DELAY_MOST_S:.0f} seconds, found {delay_s!r}; what comes later is a timer",
+            f"expected a delay of 0 to {DELAY_MOST_S:.0f} seconds, found {delay_s!r}; use a timer of a workflow for more",
             found=delay_s,
         )
     return round(delay_s * 1000)
@@ -48,7 +61,12 @@ def delay_ms(delay_s: float) -> int:
 def item_of(
     body: object, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0, priority: int = 0
 ) -> Item:
-    """A message to push. Raises NotEncodable, InvalidArgument."""
+    """Return a message to push.
+
+    Raises:
+        NotEncodable: the body is no JSON.
+        InvalidArgument: an option is out of range, or a key was given with a delay.
+    """
     for name, value in (("key", key), ("dedup_id", dedup_id)):
         if value is not None:
             check_name(value, name)
@@ -61,11 +79,15 @@ def item_of(
 
 
 def json_of(item: Item) -> Json:
-    """The body as JSON."""
+    """Return the body of a message as JSON."""
     found: Json = _decoder.decode(item.body)
     return found
 
 
 def body_of(kind: type[T], item: Item) -> T:
-    """The body as its type. Raises NotEncodable, which names where it does not fit."""
+    """Return the body of a message as its type.
+
+    Raises:
+        NotEncodable: it does not fit the type; the text says where.
+    """
     return from_json(kind, json_of(item))

@@ -1,10 +1,10 @@
-"""A message as its handler has it.
+"""A message in the hands of its handler.
 
-    async with message: await send(message.body)          # acked when it is left; given back, and raised, on an error
+    async with message: await send(message.body)          # acked on exit; redelivered, and the error raised, after an error
 
-- A decision is checked at once (`StaleReceipt`), and awaited only to know that it is in the log: one that is lost with its process is as
-  if the process had died before it.
-- `attempts` says which errors are failed attempts, and for how long the message waits then.
+- A decision is checked at once (`StaleReceipt`). Await it only to know that it is in the log: a decision that is lost
+  with its process is as if the process had died before it.
+- `attempts` decides which errors fail an attempt, and how long the message waits then.
 """
 
 from __future__ import annotations
@@ -31,21 +31,29 @@ LEASE_MOST_S: Final = 12 * 3_600.0
 
 
 def check_lease(lease_s: float) -> float:
-    """Raises InvalidArgument."""
+    """Return a lease that is in range.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
     if not 0 < lease_s <= LEASE_MOST_S:
         raise InvalidArgument(f"expected a lease of up to {LEASE_MOST_S:.0f} seconds, found {lease_s!r}", found=lease_s)
     return lease_s
 
 
 class Message(Generic[T]):
-    """See the module.
+    """A message in the hands of its handler. See the module.
 
     Attributes:
-        id: (shard, seqnum, index): the same at each delivery, for effects outside that must happen once.
-        attempt: 1, and one more for each attempt of it that failed. key, priority: as it was pushed.
-        pushed_ms: when, by the clock of the log. source: of a dead letter. item: as it was pushed.
-        parted: whether a record may carry its ACK, and it is not known what became of it.
-        given_up: whether its handler's error was the last one: it does not come again.
+        id: (shard, seqnum, number), the same at each delivery: for effects outside of the log that must happen once.
+        attempt: 1, plus the number of failed attempts.
+        key: the key that it was pushed with, or None.
+        priority: the priority that it was pushed with.
+        pushed_ms: the time of its push, by the clock of the log.
+        source: the origin of a dead letter.
+        item: the message as it was pushed.
+        parted: True while a record may carry its ACK and the outcome is unknown.
+        given_up: True if its handler's error was the last one, after which it is not redelivered.
     """
 
     def __init__(self, owner: ShardOwner, receipt: Receipt, hand: Hand, kind: type[T]) -> None:
@@ -61,7 +69,7 @@ class Message(Generic[T]):
         self.given_up = False
         self.receipt: Final = receipt
         self.extended: Callable[[float], None] | None = None
-        """Called with the seconds that its handler got more, for a handler with a time-out."""
+        """Called with the additional seconds of its handler, if the handler has a timeout."""
         self._owner = owner
         self._kind = kind
         self._again_s: float | None = None
@@ -78,47 +86,61 @@ class Message(Generic[T]):
 
     @property
     def decided(self) -> bool:
-        """Whether it was decided, as far as its handler is concerned."""
+        """True if its handler has decided about it."""
         return self._decided
 
     @property
     def body(self) -> T:
-        """What was pushed. Raises NotEncodable: it does not fit the queue's type."""
+        """The body.
+
+        Raises:
+            NotEncodable: it does not fit the queue's type.
+        """
         return body_of(self._kind, self.item)
 
     def ack(self) -> asyncio.Future[None]:
-        """It is done. Awaited: the log has it.
+        """Finish the message. Await the result to know that the log has the decision.
 
         Raises:
-            StaleReceipt: at once. Fenced: when awaited; the shard has another owner, who hands it out again.
+            StaleReceipt: at once; the message belongs to this handler no longer.
+            Fenced: when awaited; the shard has another owner, which redelivers the message.
         """
         sent = self._owner.ack(self.receipt)
         self._decided = True
         return sent
 
     def nack(self, delay_s: float = 0.0) -> asyncio.Future[None]:
-        """Give it back: this attempt failed. It comes again after so many seconds, and messages of its key wait for it. As `ack`."""
+        """Fail this attempt. The message is redelivered after `delay_s` seconds, and messages of its key wait for it. Raises as `ack`."""
         sent = self._owner.nack(self.receipt, Lost(delay_ms(delay_s), failed=True))
         self._decided = True
         return sent
 
     def give_up(self, reason: str) -> asyncio.Future[None]:
-        """Make it a dead letter now, however many attempts it has left; a queue without dead letters drops it. As `ack`."""
+        """Make the message a dead letter now, regardless of its attempts; a queue without dead letters drops it. Raises as `ack`."""
         sent = self._owner.give_up(self.receipt, reason)
         self._decided = True
         return sent
 
     def extend(self, lease_s: float) -> None:
-        """Its handler needs so many seconds from now on. Raises StaleReceipt."""
+        """Give the handler `lease_s` seconds from now on.
+
+        Raises:
+            StaleReceipt: the message belongs to this handler no longer.
+            InvalidArgument: the lease is out of range.
+        """
         self._owner.extend(self.receipt, check_lease(lease_s))
         if self.extended is not None:
             self.extended(lease_s)
 
     def acked(self) -> Contribution:
-        """What makes a record of any library its ACK: for `bokilib.Atomic`, or `tx.add` of a transaction.
+        """Return the contribution that makes any library's record the ACK: for `bokilib.Atomic`, or `tx.add` of a transaction.
 
-        Within `async with message:`, which sees what became of the record: left without an error, it is in the log.
-        For one record: ask again for the next one. From now on its lease does not run out. Raises StaleReceipt.
+        Use it within `async with message:`, which finds out the outcome of the record: if the block ends without an
+        error, the ACK is in the log. It is for one record; call it again for the next. From now on the lease does not
+        run out.
+
+        Raises:
+            StaleReceipt: the message belongs to this handler no longer.
         """
         self._owner.check_here()
         part = self._owner.ack_part(self.receipt)
@@ -127,7 +149,7 @@ class Message(Generic[T]):
         return part
 
     def within(self, again_s: float) -> Message[T]:
-        """`async with message.within(5): ...` gives it back on an error so that it comes again after so many seconds."""
+        """Redeliver the message after `again_s` seconds if `async with message.within(again_s): ...` ends with an error."""
         self._owner.check_here()
         delay_ms(again_s)
         self._again_s = again_s
@@ -156,7 +178,7 @@ class Message(Generic[T]):
             self.give_back(error)
 
     async def _was_acked(self, error: BaseException | None) -> bool | None:
-        """Return whether the record that `acked` went into is in the log; None: nobody knows yet."""
+        """Return True if the record with the ACK is in the log; None if that is still unknown."""
         try:
             acked = await self._owner.is_acked(self.receipt)
         except BokiError:
@@ -167,15 +189,13 @@ class Message(Generic[T]):
     async def part_ended(
         self, happened: bool | None, *, again: bool = True, error: BaseException | None = None
     ) -> None:
-        """Take note of what became of the record that `acked` went into.
-
-        If it did not happen the message comes again.
+        """Note the outcome of the record with the ACK. If it did not happen the message is redelivered.
 
         Args:
-            happened: None: that is unknown, and the record may be on its way still. The owner of the shard finds out, and what it finds
-                in the log decides.
-            again: False: if it did not happen, its handler has it still.
-            error: the one with which the record ended.
+            happened: None if the outcome is unknown, and the record may still be in flight. The shard's owner then
+                finds out from the log.
+            again: False if the handler keeps the message in case the record did not happen.
+            error: the error with which the record ended.
         """
         self._owner.check_here()
         self.parted = False
@@ -188,7 +208,7 @@ class Message(Generic[T]):
             self._returns(self._lost(error))
 
     def give_back(self, error: BaseException | None) -> None:
-        """Give it back after an error, None: the handler's own; unless another handler has it by now."""
+        """Release the message after an error, or after None for one that the handler returned. No effect if another handler has it."""
         self._owner.check_here()
         self._returns(self._lost(error) if error is not None else Lost(delay_ms(self._after_s()), failed=True))
 
@@ -201,12 +221,12 @@ class Message(Generic[T]):
             pass  # another handler has it by now
 
     def _lost(self, error: BaseException | None) -> Lost:
-        """Return how it comes again after an error; None: its record lost to another one."""
+        """Return how the message is redelivered after an error, None if its record lost to another."""
         if error is None or attempts.stopped(error):
             return Lost()
         at_once = (
             self._again_s is None and self._parts > 0 and attempts.lost(error)
-        )  # else another record lost, and may for ever
+        )  # else another record lost, and may lose again and again
         again_s = 0.0 if at_once else self._after_s()
         return Lost(delay_ms(again_s), failed=attempts.failed(error), error=error)
 
@@ -215,7 +235,7 @@ class Message(Generic[T]):
 
 
 async def outcome_of(unknown: AppendUnknown) -> bool:
-    """Whether it happened; asks until the outcome is known."""
+    """Return True if an append of unknown outcome happened. It asks until the outcome is known."""
     while True:
         try:
             found = await unknown.outcome(settle=True)

@@ -1,6 +1,7 @@
-"""Messages that were carried forward (`old_rules`): the newest set of a shard, and reading it.
+"""Rewritten messages (`old_rules`): finding the newest set of a shard, and reading it.
 
-A set may be trimmed while it is read, once a newer one is whole: who reads begins with the newest, from the message that he has come to.
+A set may be trimmed while it is read, once a newer one is complete. A reader begins again with the newest set, behind
+the last message that it read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from bokiqueue.old_rules import Waits
 
 
 class Set(NamedTuple):
-    """A whole set. `first`, `last`: seqnums of its parts. `end`: the newest record of its stream, of whatever set."""
+    """A complete set of rewritten messages.
+
+    Attributes:
+        first: the seqnum of its first part.
+        last: the seqnum of its last part.
+        end: the newest record of the stream, of any set.
+    """
 
     covers: int
     first: int
@@ -30,7 +37,7 @@ NONE = Set(0, 0, 0, 0, 0)
 
 
 async def newest(log: Log, queue: str, shard: int, at_most: int) -> Set:
-    """The newest set that is whole; its `covers` is 0 where there is none."""
+    """Return the newest complete set; its `covers` is 0 if there is none."""
     tag, about, place, end = tags.queue_old(queue, shard), shard_id(queue, shard), at_most, 0
     while place > 0:
         try:
@@ -45,12 +52,17 @@ async def newest(log: Log, queue: str, shard: int, at_most: int) -> Set:
             if isinstance(event, Old):
                 if event.last:
                     return Set(event.covers, event.first or record.seqnum, record.seqnum, record.time_ms, end)
-                place = min(place, (event.first or record.seqnum) - 1)  # whoever carried it did not come to its end
+                place = min(place, (event.first or record.seqnum) - 1)  # its carrier did not finish it
     return NONE._replace(end=end)
 
 
 async def messages(log: Log, queue: str, shard: int, found: Set, after: Id) -> AsyncIterator[Waits]:
-    """Messages of a set, in order, those after one. Raises Trimmed: there is a newer set; Lost."""
+    """Yield the messages of a set behind `after`, in order.
+
+    Raises:
+        Trimmed: there is a newer set.
+        Lost: records are lost.
+    """
     if not found.covers:
         return
     tag, about = tags.queue_old(queue, shard), shard_id(queue, shard)
@@ -71,9 +83,14 @@ async def openable(
     goes_on: Callable[[int], bool],
     dropped: Collection[int] = (),
 ) -> int:
-    """How far messages above `covers` can all be opened, or are dropped, as long as their times go on.
+    """Return the seqnum above `covers` up to which messages can be opened, or are dropped, and are old enough.
 
-    Raises what may be over later; Lost.
+    Args:
+        goes_on: returns True for the time of a record that may be included.
+
+    Raises:
+        BokiError: a retryable error of reading.
+        Lost: records are lost.
     """
     async for item in _pushed(log, queue, shard, covers + 1, last):
         if not goes_on(item.time_ms):
@@ -92,7 +109,7 @@ async def openable(
 async def all_of(
     log: Log, queue: str, shard: int, found: Set, last: int, dropped: Collection[int] = ()
 ) -> AsyncIterator[Waits]:
-    """All messages up to a place: of the set, and what was pushed above it. All of these can be opened, or are dropped."""
+    """Yield all messages up to `last`: those of the set, and those pushed above it. All of them can be opened, or are dropped."""
     async for carried in messages(log, queue, shard, found, START):
         if carried.id.seqnum not in dropped:
             yield carried
@@ -105,7 +122,11 @@ async def all_of(
 
 
 async def _pushed(log: Log, queue: str, shard: int, start: int, last: int) -> AsyncIterator[boki.Record]:
-    """Records of messages that live. Raises Lost."""
+    """Yield records of messages that are not trimmed.
+
+    Raises:
+        Lost: records are lost.
+    """
     if start > last:
         return
     async for item in log.book.read(tags.queue_messages(queue, shard), start=start, stop=last + 1):

@@ -1,13 +1,14 @@
-"""Which old messages are carried forward, so that the storage of their terms comes back, and in what pieces. Pure.
+"""Rules for rewriting old messages, so that the storage of their terms can be reclaimed. Pure.
 
-Messages wait for as long as nobody takes them; storage goes by whole terms. So what is old and waits is appended anew as a *set*: the
-messages up to `covers` that somebody has to do still, under the ids that they have. Then everything up to `covers` is trimmed where it was.
+Messages wait until a member takes them, but storage is reclaimed by whole terms. So old messages that still wait are
+appended again as a *set*: all unfinished messages up to `covers`, under their ids. Then everything up to `covers` is
+trimmed at its old place.
 
-- A set is a checkpoint of a shard's messages, for all its groups, as of whatever its carrier saw: what is decided meanwhile is over by
-  its id, in the set too. Who reads messages reads the newest set that is whole, and from `covers + 1` on.
-- Left out is what is over for each group by the log. What a group's last checkpoint had not come to (`read`) is never left out: the
-  first of two copies has to be seen by who separates them.
-- Parts follow each other, each expecting the one before: of two who carry one set is whole, and the other's has no end.
+- A set is a checkpoint of a shard's messages for all its groups, as its carrier saw them. Messages decided meanwhile
+  are finished by their ids, in the set too. Readers read the newest complete set, then the stream from `covers + 1`.
+- A set leaves out messages that the log shows as finished for each group. It never leaves out messages above the `read`
+  of a group's last checkpoint: the first of two duplicates must be seen by the reader that tells them apart.
+- Each part expects the one before, so of two carriers one completes its set and the other's set has no end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ AROUND: Final = 64
 
 
 class Waits(NamedTuple):
-    """A message that waits. `pushed_ms`: its record's time."""
+    """A waiting message.
+
+    Attributes:
+        pushed_ms: the time of its record.
+    """
 
     id: Id
     pushed_ms: int
@@ -30,26 +35,26 @@ class Waits(NamedTuple):
 
 
 def is_over(id: Id, group: Progress) -> bool:
-    """Whether a message is not needed for a group any more, that has come so far by the log."""
+    """Return True if a group with this progress needs a message no longer."""
     return id < group.floor or (id.seqnum <= group.read and group.is_over(id))
 
 
 def is_old(time_ms: int, now_ms: int, carry_ms: int) -> bool:
-    """Whether what is of then is carried when a queue's turn has come: half as old as what makes it come."""
+    """Return True if a record of that time is rewritten in a queue's turn: half as old as the record that brought the turn."""
     return now_ms - time_ms >= carry_ms // 2
 
 
 def size_of(one: Waits) -> int:
-    """Its bytes in a part, about."""
+    """Return the approximate size of a message in a part, in bytes."""
     item = one.item
     return AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "")
 
 
 class Renewal:
-    """When an owner carries what is his: at half of the age that nothing gets. Times are of the log.
+    """The times at which an owner rewrites its own records: at half of the age that none may reach. Times are of the log.
 
     Attributes:
-        due: whether it is to be done.
+        due: True if the records are to be rewritten.
     """
 
     def __init__(self, carry_ms: int) -> None:
@@ -58,25 +63,25 @@ class Renewal:
         self._since_ms = 0
 
     def done(self, now_ms: int) -> None:
-        """All is as young as that."""
+        """Note that all records are as young as `now_ms`."""
         self._since_ms = max(self._since_ms, now_ms)
         self.due = False
 
     def look(self, now_ms: int) -> bool:
-        """Whether it is due from now on."""
+        """Return True if rewriting is due from now on."""
         self.due = self.due or is_old(self._since_ms, now_ms, self._carry_ms)
         return self.due
 
 
 class Parts:
-    """Collects what goes into one part."""
+    """The messages of the next part of a set."""
 
     def __init__(self) -> None:
         self.items: list[Waits] = []
         self._size = 0
 
     def takes(self, one: Waits) -> bool:
-        """Whether there is room for it; then it is in."""
+        """Add a message and return True, or return False if there is no room for it."""
         size = size_of(one)
         if self.items and self._size + size > PART_BYTES:
             return False
@@ -85,6 +90,6 @@ class Parts:
         return True
 
     def cut(self) -> list[Waits]:
-        """What is in; then nothing is."""
+        """Return the messages of the part, and begin the next one."""
         found, self.items, self._size = self.items, [], 0
         return found

@@ -1,7 +1,7 @@
-"""What the owner of a shard has to append, while a record of it is on its way. Pure.
+"""Events that the owner of a shard has to append while a record of it is in flight. Pure.
 
-One append of a shard is in flight; what is decided meanwhile goes as one record: ACKs, NACKs and the next DELIVER together. Dead letters
-go with their push to the other queue, or not at all.
+One append of a shard is in flight; decisions made meanwhile go together as the next record: ACKs, NACKs and the next
+DELIVER. A dead letter is appended with its push to the other queue, or not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bokilib.contribution import Contribution
 from bokiqueue.events import Acked, ConsumerEvent, Dead, Delivered, Id, Item, Nacked
 
 DEAD_BYTES: Final = 256 * 1024
-"""Bodies of dead letters in one record: the next go in the next."""
+"""The most bytes of dead letters in one record; the rest waits for the next record."""
 
 
 AROUND: Final = 128
@@ -21,21 +21,24 @@ ID_BYTES: Final = 16
 
 
 class Letter:
-    """A message that is given up, with its push to the queue of dead letters. `more`: bytes that this says beside its body."""
+    """A message that is given up, with its push to the queue of dead letters."""
 
     __slots__ = ("id", "part", "size")
 
     def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0) -> None:
+        """Measure the letter; `more` is the size of its error and stack."""
         self.id = id
         self.part = part
         self.size = len(bytes(item.body)) + more
 
 
 class Outbox:
-    """What is to be appended together.
+    """Events to append together.
 
     Attributes:
-        acks, letters: what is over once it is in the log. nacks: (id, attempts that failed, due).
+        acks: messages that are finished once the record is in the log.
+        nacks: (id, failed attempts, due time).
+        letters: dead letters, finished likewise.
     """
 
     def __init__(self) -> None:
@@ -49,12 +52,12 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """Its bytes, about."""
+        """The approximate size in bytes."""
         ids = len(self.acks) + 2 * len(self.nacks) + sum(len(one.held) + len(one.again) + 1 for one in self.delivered)
         return AROUND + ID_BYTES * ids + sum(letter.size + AROUND for letter in self.letters)
 
     def overflow(self) -> Outbox:
-        """Takes out what does not fit one record."""
+        """Remove and return the dead letters that do not fit one record."""
         rest = Outbox()
         size = 0
         for number, letter in enumerate(self.letters):
@@ -66,10 +69,12 @@ class Outbox:
         return rest
 
     def contribution(self, id: str, tag: str, expect: dict[str, int | None]) -> Contribution:
-        """The record.
+        """Return the record.
 
         Args:
-            id, tag: of the consumer's stream. expect: the owner's claim.
+            id: the id of the consumer stream.
+            tag: the tag of the consumer stream.
+            expect: the owner's claim.
         """
         events: list[ConsumerEvent] = list(self.delivered)
         if self.acks:

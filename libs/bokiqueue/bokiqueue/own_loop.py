@@ -1,6 +1,6 @@
-"""Calls from outside of the event loop that a consumer or a message belongs to: refused before anything is done.
+"""Refusal of calls from outside of the event loop that a consumer or message belongs to, before anything is done.
 
-Leases run by the clock of that loop, and appends are tasks of it. The loop of a workflow has another clock, the log's.
+Leases run by the clock of that loop, and appends are its tasks. The loop of a workflow has another clock, the log's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ A_CONSUMER: Final = "a consumer, handler or message of a queue"
 
 
 def check_here(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Raise what code of a workflow gets; WrongLoop unless `loop` runs here. None: any loop but a workflow's is right."""
+    """Check that `loop` runs here; None allows every loop but a workflow's.
+
+    Raises:
+        WrongLoop: another loop runs here, or none.
+        NotInWorkflow: code of a workflow called.
+    """
     running = asyncio._get_running_loop()
     if running is loop:
         return

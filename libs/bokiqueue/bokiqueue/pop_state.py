@@ -1,12 +1,14 @@
 """The queue of the paper (section 5.3): pushes and pops of a shard, in the order of the log. Pure.
 
-A pop takes of the messages that were pushed before it and that no earlier pop took the next by priority, then the oldest
-(`priority_rules`); where there is none it takes nothing, and never what is pushed later. Everybody who folds the two streams comes to the
-same answers, so nobody has to ask anybody. What is taken is gone, also when who popped it dies before he looks: at most once.
+A pop takes one of the messages that were pushed before it and not taken by an earlier pop: the next by priority, then
+the oldest (`priority_rules`). If there is none it takes nothing, and never a message pushed later. All processes that
+fold the two streams reach the same result, so no coordination is needed. A taken message is gone even if its popper
+dies before it looks: delivery is at most once.
 
-A checkpoint is the first message that is not taken, and those above it that are, as of `covers`. Those of the grace are kept, and the
-one before: whoever popped looks within the grace, from one that does not cover his pop (`below`). Trimmed is by that one before them
-(`older`), and not by the last one but one, which on a busy shard is always too young.
+A checkpoint has the first message that is not taken, and the taken ones above it, as of `covers`. Checkpoints within
+the grace are kept, and the one before them: a popper looks for its result within the grace, from a checkpoint that does
+not cover its pop (`below`). Streams are trimmed by the checkpoint before those (`older`), not by the last but one,
+which is always too young on a busy shard.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     """The data of a checkpoint.
 
     Attributes:
-        head: all below it is taken. taken: of those above. passed: how many were taken since the oldest was.
+        head: all messages below it are taken.
+        taken: taken messages above it.
+        passed: how many messages were taken since the oldest one was.
     """
 
     head: Id
@@ -39,14 +43,17 @@ _decoder: Final = msgspec.msgpack.Decoder(Head)
 
 
 class PopState:
-    """See the module. Invariant: what waits is at or above `head`.
+    """The state of a popped shard. See the module.
+
+    Invariant: waiting messages are at or above `head`.
 
     Attributes:
-        position: all records at or below it were applied. taken: messages that pops of `mine` took, by the pop's place.
+        position: all records up to here are applied.
+        taken: messages taken by pops of `mine`, by the seqnum of the pop.
     """
 
     def __init__(self, head: Id, covers: int, gone: Iterable[Id] = (), passed: int = 0) -> None:
-        """`gone`: above the head, and taken."""
+        """Begin as of a checkpoint; `gone` are taken messages above the head."""
         self.head = head
         self.position = covers
         self.taken: Final[dict[int, Item | None]] = {}
@@ -62,27 +69,27 @@ class PopState:
         return len(self._waiting) + len(self._read)
 
     def waiting(self) -> list[tuple[Id, Item]]:
-        """What is not taken, oldest first."""
+        """Return messages that are not taken, oldest first."""
         self._comes(self.position)
         return sorted(self._waiting.items(), key=lambda one: one[0])
 
     def pushed(self, seqnum: int, items: tuple[Item, ...]) -> None:
-        """One record of messages; those that were taken before the checkpoint are passed."""
+        """Add the messages of one record; those taken before the checkpoint are skipped."""
         self._read.extend((Id(seqnum, index), item) for index, item in enumerate(items))
         self.position = max(self.position, seqnum)
 
     def carried(self, messages: Iterable[tuple[Id, Item]]) -> None:
-        """Messages that were carried forward, in order: each comes in when the fold is at its place."""
+        """Add rewritten messages, in order. Each takes effect when the fold reaches its seqnum."""
         self._carried = deque(messages)
         self.reaches(self.position)
 
     def reaches(self, position: int) -> None:
-        """All up to a place was applied."""
+        """Note that all records up to a position are applied."""
         self._comes(position)
         self.position = max(self.position, position)
 
     def _comes(self, position: int) -> None:
-        """Messages up to a place may be taken."""
+        """Make messages up to a position available to pops."""
         for coming in (self._carried, self._read):
             while coming and coming[0][0].seqnum <= position:
                 id, item = coming.popleft()
@@ -92,11 +99,11 @@ class PopState:
                 self._order.append(id)
 
     def taken_from(self) -> tuple[Id, list[Id]]:
-        """The head, and what is taken above it."""
+        """Return the head, and the taken messages above it."""
         return self.head, sorted(self._gone)
 
     def popped(self, seqnum: int, *, mine: bool) -> None:
-        """One pop."""
+        """Apply one pop."""
         self._comes(seqnum - 1)
         item: Item | None = None
         id = self._ready.next()
@@ -111,7 +118,7 @@ class PopState:
         self.position = max(self.position, seqnum)
 
     def _raise_head(self) -> None:
-        """Forgets what is taken, at the beginning."""
+        """Forget taken messages at the beginning."""
         while self._order and self._order[0] not in self._waiting:
             id = self._order.popleft()
             self._gone.discard(id)
@@ -120,26 +127,27 @@ class PopState:
             self.head = max(self.head, self._order[0])
 
     def encode(self) -> bytes:
-        """The data of a checkpoint."""
+        """Return the data of a checkpoint."""
         return _encoder.encode(Head(self.head, tuple(sorted(self._gone)), self._ready.passed))
 
 
 def decode(data: bytes, covers: int) -> PopState:
-    """The state as of a checkpoint; messages from `head` on are read again."""
+    """Return the state as of a checkpoint; messages from `head` on have to be read again."""
     kept = _decoder.decode(data)
     return PopState(kept.head, covers, kept.taken, kept.passed)
 
 
 def below(wholes: Sequence[Whole], flying: Sequence[int]) -> Whole | None:
-    """Which checkpoint to fold from, so that pops above these places are folded: the newest that covers none of them, or the oldest.
+    """Return the newest checkpoint that covers none of these places, or the oldest one.
 
     Args:
-        wholes: newest first.
+        wholes: checkpoints, newest first.
+        flying: places of pops whose result is not known; folding from the checkpoint passes them again.
     """
     lowest = min(flying, default=None)
     return next((one for one in wholes if lowest is None or one.covers <= lowest), wholes[-1] if wholes else None)
 
 
 def older(wholes: Sequence[Whole], time_ms: int) -> Whole | None:
-    """The newest that was made by then. Arguments as of `below`."""
+    """Return the newest checkpoint made at or before `time_ms`, or None. `wholes` is as in `below`."""
     return next((one for one in wholes if one.time_ms <= time_ms), None)

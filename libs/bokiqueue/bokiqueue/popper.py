@@ -1,11 +1,12 @@
-"""Popping: the queue of the paper, folded by everybody who pops (`pop_state`).
+"""Popping: the queue of the paper, folded by each process that pops (`pop_state`).
 
-An empty shard costs a look and no append; else one append is the pop, and what it took is known when the fold has come to it. Any
-popper makes a checkpoint after so many pops. Those of the grace are kept, and the one before them, by which all below goes: whoever
-popped and finds that what he had folded is trimmed goes on from one that does not cover his pop.
+An empty shard costs a read and no append. Otherwise one append is the pop, and its result is known when the fold has
+reached it. Any popper makes a checkpoint after a number of pops. Checkpoints within the grace are kept, and the one
+before them, by which older records are trimmed. A popper whose folded records are trimmed resumes from a checkpoint
+that does not cover its pop.
 
-What a pop took is returned, whatever fails beside it: the checkpoint is made behind it, and a pop whose caller has gone leaves its message
-to the next one of this process.
+The message of a pop is returned even if something beside it fails: the checkpoint is made in the background, and a pop
+whose caller is cancelled leaves its message to the next pop of this process.
 """
 
 from __future__ import annotations
@@ -35,16 +36,20 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 GROUP: Final = ""
-"""Of consumers, whose stream pops join."""
+"""The group whose consumer stream pops use."""
 POPS_BETWEEN: Final = 1_000
 CURSOR_TAGS: Final = 255
-"""Of one cursor."""
+"""The most tags of one cursor."""
 
 log = get_logger(__name__)
 
 
 class ShardPopper:
-    """One shard, as a process folds it. `messages`: the tag of its messages."""
+    """A shard as one process folds it.
+
+    Attributes:
+        messages: the tag of its messages.
+    """
 
     def __init__(
         self, log: Log, queue: str, shard: int, *, pops_between: int = POPS_BETWEEN, grace_ms: int = GRACE_MS
@@ -60,18 +65,23 @@ class ShardPopper:
         self._grace_ms = grace_ms
         self._token = log.incarnations.give()
         self._covers = 0
-        """What is trimmed of the messages up to there is in the set that was loaded, or over."""
+        """Trimmed messages up to this seqnum are finished, or in the set that was loaded."""
         self._gap = 0
         self._state: PopState | None = None
         self._flying: list[int] = []
-        """Of each pop of which it is not known what it took: a place below it."""
+        """For each pop whose result is unknown, a seqnum below it."""
         self._folding = asyncio.Lock()
         self._left: deque[Item] = deque()
-        """Taken by pops whose callers were cancelled."""
+        """Messages taken by pops whose callers were cancelled."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def pop(self) -> Item | None:
-        """Takes the oldest message, if there is one. Raises AppendUnknown, ResultTrimmed."""
+        """Take the oldest message; return None if there is none.
+
+        Raises:
+            AppendUnknown: a message may have been taken.
+            ResultTrimmed: the result of the pop is trimmed.
+        """
         confined.check(confined.A_CLIENT)
         if self._left:
             return self._left.popleft()
@@ -89,7 +99,7 @@ class ShardPopper:
         return task
 
     def _leave(self, popping: asyncio.Task[Item | None]) -> None:
-        """Keep what a pop took whose caller was cancelled, for the next one."""
+        """Keep the message of a pop whose caller was cancelled for the next pop."""
         if popping.cancelled() or popping.exception() is not None:
             return
         item = popping.result()
@@ -116,7 +126,7 @@ class ShardPopper:
         finally:
             self._flying.remove(since)
             if self._state is not None and not self._flying:
-                self._state.taken.clear()  # pops from before it was folded anew
+                self._state.taken.clear()  # pops from before the state was folded again
         if state.pops >= self._pops_between:
             state.pops = 0
             _ = self._spawn(self._checkpoint_behind(state))
@@ -133,7 +143,7 @@ class ShardPopper:
     # -- folding
 
     async def _fold_surely(self, position: int) -> PopState:
-        """As `_fold`, until the log answers: the pop is in it, and what it took is this caller's alone."""
+        """Fold as `_fold` does, and retry until the log answers: the pop is in the log, and no other caller gets its message."""
         pause = pauses()
         while True:
             try:
@@ -144,7 +154,7 @@ class ShardPopper:
             await asyncio.sleep(pause.next())
 
     async def _fold(self, position: int) -> PopState:
-        """The state with all up to a place."""
+        """Return the state with all records up to a position."""
         async with self._folding:
             while True:
                 if self._state is None:
@@ -154,10 +164,14 @@ class ShardPopper:
                 if start > position or await self._read([self.messages, self._pops], start, position):
                     state.reaches(position)
                     return state
-                self._state = None  # trimmed meanwhile: from the newest checkpoint
+                self._state = None  # trimmed meanwhile: fold again from the newest checkpoint
 
     async def _read(self, chosen: Sequence[str], start: int, last: int) -> bool:
-        """Applies the records of these streams; False: some are trimmed. Raises Lost."""
+        """Apply the records of these streams; return False if some are trimmed.
+
+        Raises:
+            Lost: records are lost.
+        """
         state = self._state
         assert state is not None, "it was loaded"
         if start > last:
@@ -186,7 +200,7 @@ class ShardPopper:
         return True
 
     async def _wholes(self) -> list[Whole]:
-        """Checkpoints, newest first."""
+        """Return the complete checkpoints, newest first."""
         parts = []
         async for item in self._log.book.read(self._checkpoints):
             if isinstance(item, boki.Gap):
@@ -200,20 +214,22 @@ class ShardPopper:
         return checkpoint_rules.newest_first(reversed(parts))
 
     async def _load(self) -> PopState:
-        """The state of a checkpoint below all pops of which it is not known what they took, with the messages that wait there."""
+        """Return the state of a checkpoint below all pops whose result is unknown, with the messages that wait there."""
         before: tuple[int, int] | None = None
         while True:
             whole = pop_state.below(await self._wholes(), self._flying)
             self._state = pop_state.decode(whole.data, whole.covers) if whole is not None else PopState(START, 0)
             found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
             seen = (whole.seqnum if whole is not None else 0, found.covers)
-            self._covers = max(found.covers, self._gap if seen == before else 0)  # else it is over, and in no set
+            self._covers = max(
+                found.covers, self._gap if seen == before else 0
+            )  # else they are finished, and in no set
             before = seen
             if await self._load_messages(self._state, found):
                 return self._state
 
     async def _load_messages(self, state: PopState, found: old_messages.Set) -> bool:
-        """What waits as of the state, and what was carried forward; False: some was trimmed meanwhile."""
+        """Load the waiting messages, rewritten ones too; return False if some were trimmed meanwhile."""
         covers, head = state.position, state.head
         try:
             after = Id(head.seqnum, head.number - 1)
@@ -225,12 +241,12 @@ class ShardPopper:
         return await self._read([self.messages], max(head.seqnum, found.covers + 1), covers)
 
     async def oldest(self) -> tuple[Id, list[Id]]:
-        """Of the oldest checkpoint that somebody may fold from: its head, and what is taken above it."""
+        """Return the head of the oldest checkpoint that a process may fold from, and the taken messages above it."""
         wholes = await self._wholes()
         return pop_state.decode(wholes[-1].data, wholes[-1].covers).taken_from() if wholes else (START, [])
 
     async def checkpoint_old(self, is_old: Callable[[int], bool]) -> bool:
-        """Makes a checkpoint, if something was popped and the newest one is old."""
+        """Make a checkpoint if the newest one is old and something was popped. Return True if one was made."""
         wholes = await self._wholes()
         state = await self._fold(await self._log.book.now(consistency="linearizable"))
         if (wholes and not is_old(wholes[0].time_ms)) or not (wholes or state.pops):
@@ -241,7 +257,7 @@ class ShardPopper:
     # -- checkpoints
 
     async def _checkpoint(self, state: PopState) -> None:
-        """Appends one, unless somebody else just did, and trims by the newest that is older than the grace."""
+        """Append a checkpoint unless another process just did, and trim by the newest one that is older than the grace."""
         state.pops = 0
         wholes = await self._wholes()
         covers, data = state.position, state.encode()
@@ -264,12 +280,16 @@ class ShardPopper:
 
 
 class Popper:
-    """All shards of a queue, in turn."""
+    """All shards of a queue, popped in turn."""
 
     def __init__(
         self, log: Log, config: Config, start: int, *, pops_between: int = POPS_BETWEEN, grace_ms: int = GRACE_MS
     ) -> None:
-        """`start`: the shard to look at first; poppers that begin at different ones disturb each other less."""
+        """Prepare the shards.
+
+        Args:
+            start: the shard to look at first; poppers that begin at different ones collide less.
+        """
         self._log = log
         self._name = config.queue
         self._shards = [
@@ -279,7 +299,14 @@ class Popper:
         self._turns = RoundRobin(config.shards, start)
 
     async def pop(self, kind: type[T], timeout: float, shard: int | None = None) -> T:
-        """Takes a message. Raises QueueEmpty, AppendUnknown, ResultTrimmed, NotEncodable."""
+        """Take a message.
+
+        Raises:
+            QueueEmpty: no message came within `timeout` seconds.
+            AppendUnknown: a message may have been taken.
+            ResultTrimmed: the result of the pop is trimmed.
+            NotEncodable: the message does not fit `kind`.
+        """
         confined.check(confined.A_CLIENT)
         chosen = self._shards if shard is None else [self._shards[shard]]
         loop = asyncio.get_running_loop()
@@ -293,7 +320,7 @@ class Popper:
                 raise QueueEmpty(f"queue {self._name!r} had no message for {timeout} s", queue=self._name)
 
     async def _any(self, chosen: Sequence[ShardPopper]) -> Item | None:
-        """Looks at each shard once."""
+        """Look at each shard once, and return the first message found."""
         first = self._turns.take()
         for number in range(len(chosen)):
             item = await chosen[(first + number) % len(chosen)].pop()
@@ -302,7 +329,7 @@ class Popper:
         return None
 
     async def _wait(self, chosen: Sequence[ShardPopper], start: int, deadline_s: float) -> bool:
-        """Until something was pushed from a place on; False: nothing was in time."""
+        """Wait until a message is pushed at `start` or later; return False if none is in time."""
         if asyncio.get_running_loop().time() >= deadline_s:
             return False
         tags_of = [one.messages for one in chosen]
@@ -324,5 +351,5 @@ class Popper:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def _comes(self, several: Sequence[str], start: int) -> None:
-        """Until there is something in one of these streams."""
+        """Wait until one of these streams has a record."""
         await anext(self._log.book.read(tags=several, start=start, follow=True))

@@ -1,10 +1,10 @@
-"""Which of the messages that are ready comes next. Pure.
+"""The order in which ready messages are delivered. Pure.
 
-- The higher priority first; of one priority the oldest first.
-- Nothing waits for ever: of eight messages that are taken one is the oldest that is ready, whatever its priority. So what is ready, and
-  the oldest, waits for seven others at most, and old messages get an eighth of what is handed out.
-- A message is added again when it is ready at another priority, and is not taken out when it is over: who takes one looks whether it is
-  ready still, and then calls `taken`.
+- The message of the highest priority comes first, and of one priority the oldest.
+- Nothing starves: one of eight messages is the oldest ready one, whatever its priority. So the oldest ready message
+  waits for seven others at most, and old messages get an eighth of the deliveries.
+- A message that becomes ready at another priority is added again, and a finished message is not removed. The caller
+  checks that the message from `next` is still ready, and then calls `taken`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ OLDEST_EVERY: Final = 8
 
 
 def check_priority(priority: int) -> int:
-    """Raises InvalidArgument."""
+    """Return a priority that is in range.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
     if type(priority) is not int or not 0 <= priority <= HIGHEST:
         raise InvalidArgument(
             f"expected a priority of 0 (as usual) to {HIGHEST} (first), found {priority!r}", found=priority
@@ -30,10 +34,10 @@ def check_priority(priority: int) -> int:
 
 
 class Ready:
-    """See the module.
+    """The ready messages in the order of their delivery. See the module.
 
     Attributes:
-        passed: how many were taken since the oldest was.
+        passed: how many messages were taken since the oldest one was.
     """
 
     def __init__(self, passed: int = 0, *, oldest_every: int = OLDEST_EVERY) -> None:
@@ -49,11 +53,11 @@ class Ready:
             yield from waiting
 
     def add(self, id: Id, priority: int) -> None:
-        """A message is ready."""
+        """Add a message that is ready at a priority."""
         heappush(self._usual if not priority else self._urgent.setdefault(priority, []), id)
 
     def discard(self, id: Id) -> None:
-        """It is not."""
+        """Remove a message."""
         for waiting in (self._usual, *self._urgent.values()):
             if id in waiting:
                 waiting[:] = [one for one in waiting if one != id]
@@ -61,7 +65,7 @@ class Ready:
         self._urgent = {priority: waiting for priority, waiting in self._urgent.items() if waiting}
 
     def next(self) -> Id | None:
-        """Takes the next one out; None: there is none."""
+        """Remove and return the next message, or None if there is none."""
         if not self._urgent:
             self._old = True
             return heappop(self._usual) if self._usual else None
@@ -73,7 +77,7 @@ class Ready:
         return found
 
     def _next_priority(self) -> int:
-        """Whose turn it is."""
+        """Return the priority whose first message is next."""
         heads = {priority: waiting[0] for priority, waiting in self._urgent.items()}
         if self._usual:
             heads[0] = self._usual[0]
@@ -83,5 +87,5 @@ class Ready:
         return chosen
 
     def taken(self) -> None:
-        """What `next` gave last is taken."""
+        """Count the message that `next` returned last as taken."""
         self.passed = 0 if self._old else self.passed + 1

@@ -1,7 +1,8 @@
-"""Pushing: a contribution to a record, by itself or beside what other libraries do.
+"""Pushing: a contribution to a record, alone or beside those of other libraries.
 
-One record a push, or a batch; what a process pushes while others of its pushes are on their way goes together (`together`). Messages of
-a batch that may go to any shard go to one; of pushes that go together, so many to each.
+Each push, or batch, is one record. Pushes that a process makes while others of its pushes are in flight share a record
+(`together`). The messages of a batch without a key go to one shard; of pushes that share records, `RUN` go to each
+shard in turn.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from bokiqueue.sharding import RoundRobin, shard_of
 from bokiqueue.together import Together
 
 IN_FLIGHT: Final = 2
-"""Records of one producer on their way at once."""
+"""Records of one producer in flight at once."""
 RUN: Final = 16
-"""Pushes one after the other that go to one shard."""
+"""Pushes in a row that go to one shard."""
 AROUND: Final = 48
-"""Bytes of a message beside what users gave, about."""
+"""The approximate size of a message in bytes, beside key, body and deduplication id."""
 
 
 class Producer:
-    """Messages into one queue. Invariant: `_run` is the shard that pushes without one go to, and how many may still."""
+    """Pushes messages into one queue.
+
+    Invariant: `_run` is the shard of pushes that may go to any, and how many more go there.
+    """
 
     def __init__(self, log: Log, config: Config, random: Tokens) -> None:
         self._config: Final = config
@@ -38,13 +42,15 @@ class Producer:
         self._run = (0, 0)
 
     def part(self, items: Sequence[Item]) -> Contribution:
-        """What pushes these messages. Raises InvalidArgument."""
+        """Return the contribution that pushes these messages.
+
+        Raises:
+            InvalidArgument: there are none, or the queue is popped and they have a delay or a deduplication id.
+        """
         if not items:
             raise InvalidArgument("expected one message at least, found none")
         if self._config.mode == "pop" and any(item.dedup or item.delay_ms for item in items):
-            raise InvalidArgument(
-                "expected neither dedup_id= nor delay_s=: a queue that is popped is first in, first out"
-            )
+            raise InvalidArgument("expected neither dedup_id= nor delay_s=: a queue that is popped has neither")
         by_shard: dict[int, list[Item]] = {}
         anywhere: int | None = None
         for item in items:
@@ -60,7 +66,13 @@ class Producer:
         )
 
     async def push(self, items: Sequence[Item]) -> PushResult:
-        """Push messages, all or none; return where. Raises AtomicTooLarge, AppendUnknown, InvalidArgument."""
+        """Push messages, all or none, and return the seqnum of their record.
+
+        Raises:
+            AtomicTooLarge: they do not fit one record.
+            AppendUnknown: they may be in the log.
+            InvalidArgument: as `part`.
+        """
         part = self.part(items)
         size = sum(AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "") for item in items)
         if len(items) > 1 or items[0].dedup is None:
@@ -73,7 +85,7 @@ class Producer:
         return PushResult(placed.seqnum, await self._is_copy(items[0], Id(placed.seqnum, number)))
 
     async def _is_copy(self, item: Item, id: Id) -> bool | None:
-        """Return whether a message with a deduplication id that is in the log is a copy; None: that could not be found out."""
+        """Return True if a pushed message with a deduplication id is a duplicate; None if that could not be found out."""
         shard = shard_of(self._config.shards, item.key, item.dedup)
         assert shard is not None, "it has an id"
         if shard not in self._copies:
@@ -81,7 +93,7 @@ class Producer:
         return await self._copies[shard].is_copy(id)
 
     def _anywhere(self) -> int:
-        """A shard for what may go to any: the same one for some that go together, so that few members are woken by a record."""
+        """Return a shard for messages that may go to any. Pushes that share a record go to one, so that few members are woken."""
         shard, left = self._run
         if not left or not self._together.waits:
             shard, left = self._turns.take(), RUN

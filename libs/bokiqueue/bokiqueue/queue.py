@@ -1,4 +1,4 @@
-"""A queue of typed messages on one LogBook: see the package.
+"""A queue of typed messages on one LogBook. See the package.
 
     queue = await Queue.open(client.book("shop"), "emails", Email, dead_letter="emails.dead")
     await queue.push(Email("ann@example.org"))
@@ -6,7 +6,7 @@
         async for message in messages:
             async with message: ...
 
-Everything of a queue is in its book: any number of processes may use one at a time.
+The whole state of a queue is in its book, so any number of processes may use it at the same time.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ CHANGEABLE: Final = ("dead_letter", "max_deliveries", "limits")
 
 
 class Queue(Generic[T]):
-    """See the module. Made by `Queue.open`.
+    """A queue of typed messages. Made by `Queue.open`; see the module.
 
     Attributes:
-        name, kind: of the queue, of its messages. log: of the book; share it with other libraries to commit together with them.
+        name: the name of the queue.
+        kind: the type of its messages.
+        log: the log of the book; share it with other libraries to commit together with them.
     """
 
     def __init__(self, log: Log, found: Found, kind: type[T], random: Tokens) -> None:
@@ -82,21 +84,26 @@ class Queue(Generic[T]):
         hook: PayloadHook | None = None,
         random: Tokens | None = None,
     ) -> Queue[K]:
-        """The queue of a name, which is made if there is none.
+        """Open the queue of a name, or make it if there is none.
 
         Args:
-            book: a `boki.Book`, or the `bokilib.Log` of a store: what commits together shares it.
-            kind: of messages: whatever msgspec knows, or a model of pydantic; `object` for any JSON.
-            mode: "consume" (default): with leases and acknowledgements. "pop": taken and gone, as in the paper.
-            shards: default 8; so many members can consume.
-            dead_letter: the queue that gets messages of which too many attempts failed (`attempts`); it is made too. Without one each
-                message comes again, later each time, as often as it takes.
-            max_deliveries: failed attempts until a message becomes a dead letter, default 5; 0: any number. Only beside `dead_letter`.
-            dedup_s: for how long ids of messages are remembered, default 300. limits: of each group's handlers.
-            hook, random: as of `bokilib.Log`; not beside one.
+            book: a `boki.Book`, or the `bokilib.Log` of a store, to commit together with it.
+            kind: the type of messages: any that msgspec knows, or a pydantic model; `object` for any JSON.
+            mode: "consume" (default) for leases and acknowledgements; "pop" for messages that are removed when taken,
+                as in the paper.
+            shards: the most members that can consume at once, 8 by default.
+            dead_letter: the queue that gets messages with too many failed attempts (`attempts`); it is made too.
+                Without one each message is redelivered without limit, later each time.
+            max_deliveries: failed attempts before a message becomes a dead letter, 5 by default; 0 for any number. Only
+                with `dead_letter`.
+            dedup_s: the window in which deduplication ids are remembered, 300 by default.
+            limits: limits of each group's handlers.
+            hook: as of `bokilib.Log`; not with one.
+            random: as of `bokilib.Log`; not with one.
 
         Raises:
-            QueueDiffers: it exists, with other settings. InvalidArgument.
+            QueueDiffers: the queue exists with other settings.
+            InvalidArgument: a setting is out of range.
         """
         check_name(name, "queue")
         if isinstance(book, Log) and hook is not None:
@@ -113,7 +120,7 @@ class Queue(Generic[T]):
         given = {field: value for field, value in wanted.items() if value is not None}
         found = await settings.find(log, name)
         if found is None:
-            before = await settings.newest(log, name)  # one that was deleted
+            before = await settings.newest(log, name)  # a deleted queue of this name
             made = _config(name, given, 1 if before is None else before.seqnum + 1)
             found = await settings.change(log, name, lambda config: config or made)
         _check_same(found.config, given)
@@ -131,17 +138,20 @@ class Queue(Generic[T]):
         delay_s: float = 0.0,
         priority: int = 0,
     ) -> PushResult:
-        """Push a message; return where it is in the book, an int whose `duplicate` says whether it was dropped as a copy.
+        """Push a message, and return the seqnum of its record, an int whose `duplicate` says whether the message was dropped.
 
         Args:
             key: messages of one key are handled in the order of their pushes, one at a time.
-            dedup_id: a second message with it within the queue's window is dropped. With a key, of those of that key.
-            delay_s: it is handed out so much later, at most 900 s.
-            priority: 0 to 9; of what is ready in its shard the higher comes first, and one of eight is the oldest all the same.
+            dedup_id: a second message with this id within the queue's window is dropped; with a key, among messages of
+                that key.
+            delay_s: the message is delivered after this time, at most 900 s.
+            priority: 0 to 9; the highest of the ready messages of a shard comes first, but one of eight is the oldest.
 
         Raises:
-            NotEncodable, InvalidArgument, AtomicTooLarge: nothing was sent. AppendUnknown: `await error.outcome()`, or push it again
-            under the same `dedup_id`.
+            NotEncodable: the body is no JSON; nothing was sent.
+            InvalidArgument: an option is out of range; nothing was sent.
+            AtomicTooLarge: the message is too large; nothing was sent.
+            AppendUnknown: it may be in the log; `await error.outcome()`, or push it again under the same `dedup_id`.
         """
         return await self._producer.push(
             [item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)]
@@ -164,7 +174,7 @@ class Queue(Generic[T]):
         delay_s: float = 0.0,
         priority: int = 0,
     ) -> Contribution:
-        """What makes a record of any library this push: for `bokilib.Atomic`, or `tx.add` of a transaction."""
+        """Return the contribution that makes any library's record this push: for `bokilib.Atomic`, or `tx.add` of a transaction."""
         return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)])
 
     # -- consuming
@@ -179,17 +189,21 @@ class Queue(Generic[T]):
         member_lease_s: float = lease_rules.LEASE_S,
         carry_s: float = CARRY_MS / 1000,
     ) -> Consumer[T]:
-        """A member of a group of consumers; enter it, and iterate. Each group gets all messages.
+        """Return a member of a group of consumers; enter it, and iterate. Each group gets all messages.
 
         Args:
-            prefetch: messages that handlers of this member have, or that wait for them.
-            lease_s: a handler has it for so long; then the message comes again. `message.extend` asks for more.
-            who: name of this member; by default a random one. No other member of the group has it at the same time. One that begins
-                again under its name has its shards back at once. member_lease_s: after so much silence others take its shards.
-            carry_s: what this member has in the log is written anew before it is as old: a term's age.
+            group: the name of the group, which has to be registered.
+            prefetch: the most messages that handlers of this member have or that wait for them.
+            lease_s: the time that a handler has for a message before it is redelivered. `message.extend` asks for more.
+            who: the name of this member, by default a random one. No other member of the group may have it at the same
+                time. A member that starts again under its name gets its shards back at once.
+            member_lease_s: the silence after which other members take its shards.
+            carry_s: the age that no record of this member reaches, because it rewrites them before: that of a term.
 
         Raises:
-            WrongMode: the queue is popped. InvalidArgument.
+            WrongMode: the queue is popped.
+            NoSuchGroup: the group is not registered.
+            InvalidArgument: an option is out of range.
         """
         return self._consumer(
             group=group,
@@ -212,7 +226,12 @@ class Queue(Generic[T]):
         only: Callable[[Item], bool] | None = None,
         backoff_s: float = BACKOFF_S,
     ) -> Consumer[T]:
-        """As `consume`; `only`: what it hands out. `backoff_s`: as of `handler`."""
+        """Return a member as `consume` does.
+
+        Args:
+            only: selects the messages that it delivers.
+            backoff_s: as of `handler`.
+        """
         self._check_mode("consume")
         config = self._found.config
         if group not in config.groups:
@@ -245,15 +264,18 @@ class Queue(Generic[T]):
         member_lease_s: float = lease_rules.LEASE_S,
         carry_s: float = CARRY_MS / 1000,
     ) -> Callable[[Callable[[Message[T], X], Awaitable[None]]], Handler[T, X]]:
-        """Makes a handler of a function of a message and a transaction: `@queue.handler(store)`.
+        """Make a handler of a function of a message and a transaction: `@queue.handler(store)`.
 
-        What the function writes and pushes through the transaction and the message's ACK are one record, so they happen once.
+        What the function writes and pushes through the transaction is one record with the message's ACK, so it happens
+        once.
 
         Args:
-            store: runs transactions over this queue's log: `bokistore.BokiStore(...)`, with `Queue.open(store.log, ...)`.
-            at_once: messages handled at once. lease_s: a handler may run for so long; `message.extend` asks for more.
-            backoff_s: after an error it comes again so much later, twice as long each time.
-            The rest is as of `consume`.
+            store: runs transactions over this queue's log: `bokistore.BokiStore(...)`, with `Queue.open(store.log,
+                ...)`.
+            at_once: the number of messages handled at once.
+            lease_s: the time that the function may run; `message.extend` asks for more.
+            backoff_s: the wait before a message is redelivered after its first error; it doubles each time.
+            group: as of `consume`, as all others.
         """
 
         def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
@@ -279,48 +301,60 @@ class Queue(Generic[T]):
 
     @property
     def groups(self) -> list[str]:
-        """Groups of consumers, by name."""
+        """The names of the groups of consumers."""
         return sorted(self._found.config.groups)
 
     async def register(self, group: str) -> None:
-        """Adds a group of consumers, which gets what is pushed from now on; nothing, if there is one. It keeps messages until dropped."""
+        """Register a group of consumers, which gets all messages pushed from now on and keeps them until it is dropped.
+
+        No effect if the group exists.
+        """
         self._check_mode("consume")
         check_name(group, "group", slash=False)
         self._found = await settings.register(self.log, self.name, group)
 
     async def drop(self, group: str) -> None:
-        """Ends a group: it holds back no messages any more. Raises NoSuchGroup."""
+        """Drop a group, so that it holds back no messages.
+
+        Raises:
+            NoSuchGroup: the group is not registered.
+        """
         found = await settings.change_existing(
             self.log, self.name, lambda config: settings.without_group(config, group)
         )
         self._found = found
         await trim_dropped(self.log, found, [(shard, group) for shard in range(found.config.shards)])
 
-    # -- tending
+    # -- managing
 
     async def stats(self, group: str = GROUP, *, at_ms: int = 0) -> Stats:
-        """How much waits for a group, since when, with whom. It appends nothing.
+        """Return how many messages wait for a group, for how long, and which members consume. It appends nothing.
 
         Args:
-            at_ms: what time it is (`boki.SystemClock().now_ms()`): while nobody writes, the log's time stands still. Without it a member
-                that died is alive until somebody writes.
+            at_ms: the current time (`boki.SystemClock().now_ms()`): the log's time stands still while no writer
+                appends. Without it a dead member counts as alive until a writer appends.
 
         Raises:
-            NoSuchGroup, NoSuchQueue.
+            NoSuchGroup: the group is not registered.
+            NoSuchQueue: the queue was deleted.
         """
         return (await inspection.look(self.log, (await self._newest()).config, group, at_ms=at_ms))[0]
 
     async def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
-        """The oldest messages that are not done, as JSON. It appends nothing. Raises NoSuchGroup."""
+        """Return the oldest unfinished messages as JSON. It appends nothing.
+
+        Raises:
+            NoSuchGroup: the group is not registered.
+        """
         return (await inspection.look(self.log, (await self._newest()).config, group, most))[1]
 
     async def pause(self) -> None:
-        """No member hands out anything more, of any group, until `resume`; what handlers have they may finish."""
+        """Stop deliveries to all members of all groups until `resume`. Handlers finish the messages that they have."""
         self._check_mode("consume")
         await self._change(lambda config: msgspec.structs.replace(config, paused=True))
 
     async def resume(self) -> None:
-        """Messages are handed out again."""
+        """Resume deliveries."""
         await self._change(lambda config: msgspec.structs.replace(config, paused=False))
 
     async def change(
@@ -330,23 +364,29 @@ class Queue(Generic[T]):
         max_deliveries: int | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Change settings of the queue, for all its processes: members apply them when they read them.
+        """Change settings of the queue, for all its processes. Members apply them when they read them.
 
         Args:
-            dead_letter: the queue that gets dead letters from now on; "": none, so nothing is given up any more. None: as it is.
-            max_deliveries, limits: as of `open`. None: as it is.
+            dead_letter: the queue that gets dead letters from now on; "" for none, so that no message is given up. None
+                keeps the setting.
+            max_deliveries: as of `open`. None keeps the setting.
+            limits: as of `open`. None keeps the setting.
 
         Raises:
-            InvalidArgument. WrongMode: the queue is popped.
+            InvalidArgument: a setting is out of range.
+            WrongMode: the queue is popped.
         """
         self._check_mode("consume")
         await self._change(lambda config: settings.with_limits(config, dead_letter, max_deliveries, limits))
         await _make_dead_letters(self.log, self._found.config)
 
     async def delete(self) -> None:
-        """Delete the queue, with all that waits in it. Its members get NoSuchQueue; who opens it by its name makes a new one.
+        """Delete the queue with all its messages. Its members get NoSuchQueue; opening the name again makes a new queue.
 
-        Stop what pushes to it first: what is pushed to a queue that is deleted waits for one that is made later. Raises NoSuchQueue.
+        Stop its producers first: messages pushed to a deleted queue wait for one that is made later.
+
+        Raises:
+            NoSuchQueue: it was deleted before.
         """
         before: list[Config] = []
 
@@ -358,34 +398,46 @@ class Queue(Generic[T]):
         await trim_deleted(self.log, before[-1], self._found.seqnum)
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
-        """Gives one key a rate of its own, for each group: messages handed out a second; 0: any; None: as all keys of the queue.
+        """Give one key a rate of its own, for each group. Members apply it when they read it.
 
-        Members apply it when they read it. Raises InvalidArgument: too rare, or too many keys have one.
+        Args:
+            per_second: messages delivered per second; 0 for any number, None for the rate of all keys of the queue.
+
+        Raises:
+            InvalidArgument: the rate is too low, or too many keys have one.
         """
         self._check_mode("consume")
         check_name(key, "key")
         await self._change(lambda config: settings.with_key_rate(config, key, per_second))
 
     async def purge(self, group: str = GROUP) -> None:
-        """A group gets nothing of what was pushed before now; what handlers have they may finish. Raises NoSuchGroup."""
+        """Drop all messages for a group that were pushed before now. Handlers finish the messages that they have.
+
+        Raises:
+            NoSuchGroup: the group is not registered.
+        """
         self._check_mode("consume")
         now = await self.log.book.now(consistency="linearizable")
         await self._change(lambda config: settings.purged(config, group, now + 1))
 
     async def purge_record(self, seqnum: int) -> None:
-        """Nobody gets the messages of a record that this program cannot open (`peek` lists it): what waits behind it goes on.
+        """Drop the messages of a record that this program cannot open, for all groups, so that messages behind it are delivered.
 
-        It holds for all groups; what handlers have they may finish. Raises InvalidArgument: it is no such record, or can be opened.
+        `peek` lists such records. Handlers finish the messages that they have.
+
+        Raises:
+            InvalidArgument: it is no such record, or can be opened.
         """
         self._check_mode("consume")
         await check_unopened(self.log, (await self._newest()).config, seqnum)
         await self._change(lambda config: settings.with_dropped(config, seqnum))
 
     async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> int:
-        """Of a queue of dead letters: moves them back to where they came from, each once; returns how many.
+        """Move the messages of a queue of dead letters back to the queues that they came from, each once, and return how many.
 
         Args:
-            most: default: as many as there are now. quiet_s: it ends after so many seconds without one: others have them.
+            most: the most messages to move, by default as many as there are now.
+            quiet_s: end after this time without a message: other consumers have the rest.
         """
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
@@ -403,18 +455,21 @@ class Queue(Generic[T]):
     # -- popping
 
     async def pop(self, *, timeout: float = 0.0) -> T:
-        """Takes the oldest message of some shard: it is gone, whatever becomes of this process.
+        """Take the oldest message of some shard. It is gone, even if this process dies.
 
         Args:
-            timeout: seconds to wait for one.
+            timeout: the seconds to wait for a message.
 
         Raises:
-            QueueEmpty. WrongMode: the queue is consumed. AppendUnknown: perhaps one was taken. NotEncodable.
+            QueueEmpty: no message came in time.
+            WrongMode: the queue is consumed.
+            AppendUnknown: a message may have been taken.
+            NotEncodable: the message does not fit the queue's type.
         """
         return await self._pops().pop(self.kind, timeout)
 
     async def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
-        """The same of one shard."""
+        """Take the oldest message of one shard, as `pop` does."""
         if not 0 <= shard < self._found.config.shards:
             raise InvalidArgument(
                 f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
@@ -438,14 +493,18 @@ class Queue(Generic[T]):
 
 
 async def _make_dead_letters(log: Log, config: Config) -> None:
-    """Makes the queue of dead letters that the settings name, if there is none."""
+    """Make the queue of dead letters that the settings name, if it does not exist."""
     if config.dead_letter is not None:
         dead = _config(config.dead_letter, {"shards": 1})
         await settings.change(log, dead.queue, lambda found: found or dead)
 
 
 def _config(name: str, given: Mapping[str, object], start: int = 1) -> Config:
-    """The settings of a new queue, whose messages are those from `start` on. Raises InvalidArgument."""
+    """Return the settings of a new queue, whose messages are those from `start` on.
+
+    Raises:
+        InvalidArgument: a setting is out of range.
+    """
     chosen: dict[str, object] = {
         "mode": "consume",
         "shards": SHARDS,
@@ -460,7 +519,12 @@ def _config(name: str, given: Mapping[str, object], start: int = 1) -> Config:
 
 
 def _check_same(config: Config, given: Mapping[str, object]) -> None:
-    """Raises QueueDiffers, InvalidArgument."""
+    """Check that the given settings are those of the queue.
+
+    Raises:
+        QueueDiffers: one differs.
+        InvalidArgument: `max_deliveries` was given to a queue without dead letters.
+    """
     most = given.get("max_deliveries")
     if isinstance(most, int) and given.get("dead_letter") is None:
         settings.check_limited(config, most)

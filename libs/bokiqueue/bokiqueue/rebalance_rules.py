@@ -1,12 +1,14 @@
-"""Which member of a group has which shard. Pure.
+"""The plan that gives the shards of a queue to the members of a group. Pure.
 
-- Members are those seen alive; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
-  many small queues not all are at the first member. Everybody who sees the same members makes the same plan.
-- A member takes what the plan gives it and nobody has, or a dead member has. What it has by the log (from an earlier life,
-  or abandoned because it is not known what became of a record) it takes whatever the plan, for nobody else will; then it gives it back.
-- A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and appends
-  that nobody has the shard. Then the other takes it at once, and nothing was handed out twice.
-- Members may differ about who is alive; the fence of each shard decides.
+- Shards are dealt to the living members in turn, by name, from a place that depends on queue and group, so that the
+  shards of many small queues do not all go to the first member. Members that see the same members make the same plan.
+- A member takes shards that the plan gives it and that no living member owns. It takes shards that it owns by the log
+  (from an earlier life, or left because an append had an unknown outcome) whatever the plan, since no other member
+  will; then it releases them.
+- A member releases shards that the plan gives to another living one: it stops delivering, waits for the messages in
+  flight, and appends a claim for no member. The other member takes the shard at once, and no message was delivered
+  twice.
+- Members may disagree about which of them are alive; the fence of each shard decides.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ from typing import NamedTuple
 import xxhash
 
 NOBODY = ""
-"""Who claims a shard to give it back."""
+"""The claimant of a shard that is released."""
 CARRIED = "carried"
-"""The scope of claims for nobody that replace one which was not given back."""
+"""The scope of claims for no member that replace a claim which was not released."""
 
 
 def careful(who: str, token: str) -> bool:
-    """Whether who had a claim may have handed out what nobody decided, and died of it: he did not give it back."""
+    """Return True if the owner of this claim may have died of a message: it did not release the shard."""
     return who != NOBODY or token.startswith(f"{CARRIED}/")
 
 
 def plan(queue: str, group: str, shards: int, members: Sequence[str]) -> list[str]:
-    """The member of each shard, by number; "" where there is no member."""
+    """Return the member of each shard, by number; "" if there are no members."""
     names = sorted(members)
     if not names:
         return [NOBODY] * shards
@@ -37,11 +39,12 @@ def plan(queue: str, group: str, shards: int, members: Sequence[str]) -> list[st
 
 
 class Standing(NamedTuple):
-    """What is known of a shard.
+    """The known state of a shard.
 
     Attributes:
-        holder: who claimed it last; "" nobody, or it was given back. mine: whether this incarnation holds it.
-        dead: whether the holder was not seen for a lease.
+        holder: the member of the newest claim, "" if the shard was released or never claimed.
+        mine: True if this incarnation owns it.
+        dead: True if the holder was silent for its lease.
     """
 
     holder: str
@@ -50,14 +53,14 @@ class Standing(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a member is to do, by numbers of shards."""
+    """Shards, by number, that a member is to take and to release."""
 
     take: list[int]
     give: list[int]
 
 
 def moves(me: str, planned: Sequence[str], standings: Sequence[Standing]) -> Moves:
-    """What this member is to take and to give back."""
+    """Return the shards that this member is to take and to release."""
     take, give = [], []
     for shard, (member, standing) in enumerate(zip(planned, standings, strict=True)):
         if standing.mine:

@@ -1,13 +1,14 @@
-"""Whether a handler may still decide about its message. Pure.
+"""Receipts, which say whether a handler may still decide about its message. Pure.
 
-A receipt is (shard, claim, id, number). It is good for one decision, of the process that owns the shard, for as long as
+A receipt is (shard, claim, id, number). It is good for one decision of the process that owns the shard, as long as
 
-- the shard's claim is the one that it was handed out under (a claim that was repeated for the same owner is the same),
-- the message is handed out, by the hand-out of this number, and nothing was submitted for it.
+- the shard's claim is the one under which the message was delivered; a claim repeated by the same owner counts as the
+  same,
+- the message is in flight by the delivery of this number, and no decision was submitted for it.
 
-It is checked when the decision is *submitted*, without waiting in between. An epoch alone would not do: a message whose lease ran out
-goes to a second handler of the same owner, and both would commit. Nor would the number of the attempt: that one may follow one of the
-same number, which did not fail.
+It is checked when the decision is *submitted*, without waiting in between. The claim alone would not do: a message
+whose lease ran out goes to a second handler of the same owner, and both would commit. Nor would the number of the
+attempt: it is the same after an attempt that did not fail.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bokiqueue.events import Id
 
 
 class Receipt(NamedTuple):
-    """What a handler was given with its message."""
+    """The proof that a handler has a message."""
 
     shard: int
     claim: int
@@ -28,14 +29,17 @@ class Receipt(NamedTuple):
 
 
 def check(receipt: Receipt, claim: int, number: int | None) -> None:
-    """Raises StaleReceipt, with the reason.
+    """Check that a receipt is good.
 
     Args:
-        claim: the owner's, 0 when it has none any more.
-        number: of the hand-out of the message, if it is handed out and undecided; None: it is not.
+        claim: the owner's claim, 0 if it has none any more.
+        number: the number of the delivery in which the message is in flight and undecided, or None.
+
+    Raises:
+        StaleReceipt: it is not; the text says why.
     """
     if receipt.claim != claim:
-        why = "the shard has another owner" if not claim else "the shard was claimed anew meanwhile"
+        why = "the shard has another owner" if not claim else "the shard was claimed again meanwhile"
     elif number is None:
         why = "it was decided already, or its lease ran out"
     elif receipt.number != number:
@@ -43,7 +47,7 @@ def check(receipt: Receipt, claim: int, number: int | None) -> None:
     else:
         return
     raise StaleReceipt(
-        f"message {receipt.id} is not this handler's any more: {why}; raise lease_s= or extend() it",
+        f"message {receipt.id} belongs to this handler no longer: {why}; raise lease_s= or extend() it",
         found=receipt.number,
         expected=number,
     )

@@ -1,4 +1,4 @@
-"""Messages as steps of workflows: the step's outcome, the ACK and what the step writes are one record, so each message is one step's.
+"""Messages as steps of workflows: the step's outcome, its writes and the ACK are one record, so each message is one step's.
 
     received = Receiving(messages, store)                     # messages: an entered consumer, of the worker's own Log
 
@@ -11,11 +11,14 @@
         order = await bokiflow.transact(received, take)       # waits for a message
         ...
 
-- It is a store to `bokiflow.transact`, whose transactions begin with a message. A replay reads what the step returned, and takes none.
-- One that lost to another transaction is run again with the message that it had. One whose body raised gives it back, later each time,
-  as a handler does: the workflow goes on with the error, and the message is another step's.
-- Messages of a shard go to workflows of the process that has the shard: give the queue as many shards as there are workers at least.
-- A message that a process took, and did not commit, comes again when its lease is over, or when the process is.
+- It is a store for `bokiflow.transact` whose transactions begin with a message. A replay reads the result of the step,
+  and takes no message.
+- A step that lost to another transaction runs again with its message. A step whose body raised releases the message,
+  which is redelivered later each time, as after an error of a handler. The workflow continues with the error, and the
+  message goes to another step.
+- Messages of a shard go to workflows of the process that owns the shard: the queue needs at least as many shards as
+  there are workers.
+- A message that a process took and did not commit is redelivered when its lease or its process ends.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ X = TypeVar("X", bound=Stages)
 
 
 class Stores(Protocol[X]):
-    """What begins and commits transactions: a `bokistore.BokiStore`."""
+    """A store that begins and commits transactions, such as a `bokistore.BokiStore`."""
 
     @property
     def log(self) -> Log: ...
@@ -62,6 +65,7 @@ class Received(Generic[T, X]):
     """A message, and a transaction that consumes it.
 
     Attributes:
+        message: the message.
         store: the transaction of the store, to write in.
     """
 
@@ -72,24 +76,37 @@ class Received(Generic[T, X]):
 
     @property
     def body(self) -> T:
-        """The message's. Raises NotEncodable: it does not fit the queue's type."""
+        """The body of the message.
+
+        Raises:
+            NotEncodable: it does not fit the queue's type.
+        """
         return self.message.body
 
     def add(self, part: Contribution) -> None:
-        """Another library's part of the record."""
+        """Add the contribution of another library to the record."""
         self.store.add(part)
 
     def end(self) -> None:
-        """Nothing comes of it: the message comes again, after the error that is being handled or the one that the body returned."""
+        """End without a record. The message is redelivered, after the error being handled or the one that the body returned."""
         self.store.end()
         self.message.within(backoff_s(self.message.attempt, self._backoff_s)).give_back(sys.exception())
 
 
 class Receiving(Generic[T, X]):
-    """See the module. Invariant: a message is with one step at a time, or waits for the next one."""
+    """A store whose transactions begin with a message. See the module.
+
+    Invariant: a message is with one step at a time, or waits for the next one.
+    """
 
     def __init__(self, messages: Consumer[T], store: Stores[X], *, again_s: float = BACKOFF_S) -> None:
-        """`again_s`: after an error a message comes again so much later, twice as long each time."""
+        """Prepare the store.
+
+        Args:
+            messages: an entered consumer.
+            store: the store that the steps write to.
+            again_s: the wait before a message is redelivered after its first error; it doubles each time.
+        """
         self._messages = messages
         self._store = store
         self._again_s = again_s
@@ -97,11 +114,11 @@ class Receiving(Generic[T, X]):
 
     @property
     def log(self) -> Log:
-        """Of the store."""
+        """The log of the store."""
         return self._store.log
 
     async def begin(self) -> Received[T, X]:
-        """Waits for a message."""
+        """Wait for a message, and begin a transaction with it."""
         message = await self._next()
         try:
             return Received(message, await self._store.begin(), self._again_s)
@@ -115,12 +132,18 @@ class Receiving(Generic[T, X]):
             try:
                 self._messages.renew(message)
             except StaleReceipt:
-                continue  # it went elsewhere meanwhile
+                continue  # it was redelivered meanwhile
             return message
         return await anext(self._messages)
 
     async def commit(self, tx: Received[T, X]) -> int:
-        """Appends all of it. Raises Conflict, AppendUnknown (what became of it is known by then), AtomicTooLarge."""
+        """Append the record of a step.
+
+        Raises:
+            Conflict: it lost; nothing was appended.
+            AppendUnknown: the outcome was unknown at first; it is known by now.
+            AtomicTooLarge: the record is too large.
+        """
         message = tx.message
         try:
             tx.store.add(message.acked())
@@ -141,7 +164,7 @@ class Receiving(Generic[T, X]):
         return place
 
     async def _ended(self, message: Message[T], happened: bool | None) -> None:
-        """A message whose record certainly did not happen is the next step's: of whoever runs again."""
+        """Note the outcome of a message's record. If it certainly did not happen the next step gets the message."""
         await message.part_ended(happened, again=False)
         if happened is False:
             self._lost.append(message)

@@ -1,6 +1,6 @@
-"""Dead letters go back to the queue they came from: each in one record with its ACK, so once.
+"""Moving dead letters back to the queue that they came from, each in one record with its ACK, so once.
 
-The process that redrives is a member of the consumers of the dead letters meanwhile, which hands out no other messages (`is_letter`).
+Meanwhile the process is a member of the consumers of the dead letters that delivers no other messages (`is_letter`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from bokiqueue.producer import Producer
 from bokiqueue.settings import existing
 
 QUIET_S: Final = 5.0
-"""Nothing came for so long: the rest is with other consumers."""
+"""The time without a message after which other consumers have the rest."""
 
 
 def is_letter(item: Item) -> bool:
-    """Return whether a message is a dead letter, and not one that was pushed to their queue."""
+    """Return True if a message is a dead letter, and not one that was pushed to the queue of dead letters itself."""
     return item.source is not None
 
 
 async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int, *, quiet_s: float = QUIET_S) -> int:
-    """Moves dead letters back, `most` at most; returns how many. What is no dead letter is left. Raises NoSuchQueue."""
+    """Move up to `most` dead letters back, and return how many. Other messages are left.
+
+    Raises:
+        NoSuchQueue: a queue that a letter came from does not exist.
+    """
     producers: dict[str, Producer] = {}
     moved = 0
     async with letters:

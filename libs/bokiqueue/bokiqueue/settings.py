@@ -1,7 +1,7 @@
-"""A queue's settings in the log: read, made, changed. One record has all of them, and the newest counts.
+"""A queue's settings in the log: reading, making and changing them. One record has all of them, and the newest counts.
 
-Whoever changes them expects the newest that he read; who was faster is read, and the change is made to that. What depends on settings
-(a checkpoint that trims) expects their stream too.
+A change expects the newest settings that it read. If another change was faster, those settings are read and the change is
+made to them. Records that depend on settings (a checkpoint that trims) expect their stream too.
 """
 
 from __future__ import annotations
@@ -22,31 +22,35 @@ from bokiqueue.limit_rules import KEY_RATES, check_key_rate, check_limits
 from bokiqueue.sharding import check_shards
 
 MAX_DELIVERIES: Final = 5
-"""Of a queue with dead letters. Without them there is no limit: what was acknowledged is not dropped."""
+"""The default for a queue with dead letters. A queue without them has no limit: no acknowledged push is dropped."""
 DROPPED: Final = 256
-"""Records that a queue's settings name."""
+"""The most dropped records in a queue's settings."""
 
 
 class Found(NamedTuple):
-    """Settings, and where they stand."""
+    """Settings, and the seqnum of their record."""
 
     config: Config
     seqnum: int
 
 
 async def find(log: Log, queue: str, at_most: int | None = None) -> Found | None:
-    """The newest settings, as of now or of a snapshot; None: there is no such queue. Raises Trimmed: there are newer ones."""
+    """Return the newest settings as of `at_most`, by default as of now; None if there is no such queue.
+
+    Raises:
+        Trimmed: `at_most` was given and there are newer ones.
+    """
     found = await newest(log, queue, at_most)
     return None if found is None or found.config.deleted else found
 
 
 async def newest(log: Log, queue: str, at_most: int | None = None) -> Found | None:
-    """As `find`, also of a queue that is deleted."""
+    """Return settings as `find` does, also of a deleted queue."""
     place = at_most if at_most is not None else await log.book.now(consistency="linearizable")
     while True:
         try:
             record = await log.book.read_prev(tags.queue_config(queue), at_most=place)
-        except Trimmed:  # newer ones were made since, and these trimmed
+        except Trimmed:  # newer ones replaced these, which are trimmed
             if at_most is not None:
                 raise
             place = await log.book.now(consistency="linearizable")
@@ -60,7 +64,11 @@ async def newest(log: Log, queue: str, at_most: int | None = None) -> Found | No
 
 
 async def existing(log: Log, queue: str) -> Found:
-    """The newest settings. Raises NoSuchQueue."""
+    """Return the newest settings.
+
+    Raises:
+        NoSuchQueue: there is no such queue.
+    """
     found = await find(log, queue)
     if found is None:
         raise no_such_queue(queue)
@@ -68,16 +76,16 @@ async def existing(log: Log, queue: str) -> Found:
 
 
 async def change(log: Log, queue: str, alter: Callable[[Config | None], Config]) -> Found:
-    """Changes the settings, once nobody is faster; appends nothing if they are so already.
+    """Change the settings, retrying while others are faster. Nothing is appended if they are so already.
 
     Args:
-        alter: makes the new settings of the newest ones, None for none. It may run several times.
+        alter: returns the new settings for the newest ones, None if there are none. It may run several times.
     """
     return await change_at(log, queue, lambda config, _: alter(config))
 
 
 async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], Config]) -> Found:
-    """As `change`; `alter` is given the place as of which the settings are the newest."""
+    """Change settings as `change` does; `alter` gets also the place as of which the settings are the newest."""
     while True:
         snapshot = await log.book.now(consistency="linearizable")
         try:
@@ -99,7 +107,11 @@ async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], 
 
 
 async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> Found:
-    """As `change`, of a queue that exists. Raises NoSuchQueue."""
+    """Change settings as `change` does, of a queue that exists.
+
+    Raises:
+        NoSuchQueue: there is no such queue.
+    """
 
     def altered(config: Config | None) -> Config:
         if config is None:
@@ -110,9 +122,12 @@ async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config
 
 
 async def register(log: Log, queue: str, group: str) -> Found:
-    """Adds a group, which gets what is pushed from then on; nothing, if there is one. Raises NoSuchQueue.
+    """Register a group, which gets all messages pushed from then on. No effect if it exists.
 
-    It begins above the settings that lacked it, below which whoever dropped it trims (`carrying.trim_dropped`).
+    It begins above the settings that lacked it, below which its former records are trimmed (`trim_dropped`).
+
+    Raises:
+        NoSuchQueue: there is no such queue.
     """
 
     def altered(config: Config | None, snapshot: int) -> Config:
@@ -124,7 +139,11 @@ async def register(log: Log, queue: str, group: str) -> Found:
 
 
 async def again(log: Log, found: Found) -> Found:
-    """The same settings once more, so that they are not old. Raises Conflict: they were changed."""
+    """Append the same settings again, so that they are not old.
+
+    Raises:
+        Conflict: they were changed.
+    """
     tag = tags.queue_config(found.config.queue)
     seqnum = await log.append(Contribution((tag,), {tag: found.seqnum}, (found.config,)), settle=True)
     await log.book.trim([(tag, seqnum)])
@@ -132,23 +151,28 @@ async def again(log: Log, found: Found) -> Found:
 
 
 def with_group(config: Config, group: str, start: int) -> Config:
-    """The settings with one group more; those that have it stay as they are."""
+    """Return the settings with a group that begins at `start`, unchanged if it exists."""
     if group in config.groups:
         return config
     return msgspec.structs.replace(config, groups={**config.groups, group: start})
 
 
 def without_group(config: Config, group: str) -> Config:
-    """The settings without a group. Raises NoSuchGroup."""
+    """Return the settings without a group.
+
+    Raises:
+        NoSuchGroup: it is not registered.
+    """
     if group not in config.groups:
         raise no_such_group(config, group)
     return msgspec.structs.replace(config, groups={name: at for name, at in config.groups.items() if name != group})
 
 
 def with_limits(config: Config, dead_letter: str | None, max_deliveries: int | None, limits: Limits | None) -> Config:
-    """The settings with others for what may be changed. None: as it is; `dead_letter` "": none.
+    """Return the settings with other limits. None keeps a setting; "" for `dead_letter` means none.
 
-    Raises InvalidArgument.
+    Raises:
+        InvalidArgument: a setting is out of range.
     """
     name = config.dead_letter if dead_letter is None else dead_letter or None
     most = config.attempts_most if max_deliveries is None else max_deliveries
@@ -162,7 +186,11 @@ def with_limits(config: Config, dead_letter: str | None, max_deliveries: int | N
 
 
 def checked(config: Config) -> Config:
-    """Return the settings. Raises InvalidArgument."""
+    """Return settings that are in range.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
     if config.mode not in ("consume", "pop"):
         raise InvalidArgument(f"expected mode to be 'consume' or 'pop', found {config.mode!r}", found=config.mode)
     check_shards(config.shards, check_limits(config.limits).in_flight)
@@ -179,7 +207,11 @@ def checked(config: Config) -> Config:
 
 
 def check_limited(config: Config, most: int) -> None:
-    """Raises InvalidArgument: attempts are limited, and nothing takes what failed so often."""
+    """Check that attempts are limited only beside a queue of dead letters.
+
+    Raises:
+        InvalidArgument: there is none.
+    """
     if most and config.dead_letter is None:
         raise InvalidArgument(
             f"expected dead_letter= beside max_deliveries={most!r}: queue {config.queue!r} has no queue of dead letters, "
@@ -189,25 +221,33 @@ def check_limited(config: Config, most: int) -> None:
 
 
 def deleted(config: Config) -> Config:
-    """The settings of a queue that is deleted."""
+    """Return the settings of a queue that is deleted."""
     return msgspec.structs.replace(config, groups={}, deleted=True)
 
 
 def purged(config: Config, group: str, start: int) -> Config:
-    """The settings by which a group gets nothing from below a place. Raises NoSuchGroup."""
+    """Return the settings by which a group gets messages from `start` on.
+
+    Raises:
+        NoSuchGroup: it is not registered.
+    """
     if group not in config.groups:
         raise no_such_group(config, group)
     return msgspec.structs.replace(config, groups={**config.groups, group: max(start, config.groups[group])})
 
 
 def with_key_rate(config: Config, key: str, per_second: float | None) -> Config:
-    """The settings by which a key has a rate of its own; None: as all keys. Raises InvalidArgument: too many have."""
+    """Return the settings by which a key has a rate of its own, or none with None.
+
+    Raises:
+        InvalidArgument: too many keys have one, or it is out of range.
+    """
     rates = {name: rate for name, rate in config.key_rates.items() if name != key}
     if per_second is not None:
         rates[key] = check_key_rate(per_second)
     if len(rates) > KEY_RATES:
         raise InvalidArgument(
-            f"expected {KEY_RATES} keys with a rate of their own at most, found {len(rates)}: give some back with None",
+            f"expected {KEY_RATES} keys with a rate of their own at most, found {len(rates)}: take some away with None",
             expected=KEY_RATES,
             found=len(rates),
         )
@@ -215,15 +255,16 @@ def with_key_rate(config: Config, key: str, per_second: float | None) -> Config:
 
 
 def with_dropped(config: Config, seqnum: int) -> Config:
-    """The settings by which nobody gets the messages of a record; records from below all groups are left out.
+    """Return the settings by which no group gets the messages of a record. Records below all groups are left out.
 
-    Raises InvalidArgument: too many are dropped.
+    Raises:
+        InvalidArgument: too many records are dropped.
     """
     begins = min(config.groups.values(), default=0)
     dropped = sorted({one for one in (*config.dropped, seqnum) if one >= begins})
     if len(dropped) > DROPPED:
         raise InvalidArgument(
-            f"expected {DROPPED} records that are dropped at most, found {len(dropped)}: purge the queue's groups",
+            f"expected {DROPPED} dropped records at most, found {len(dropped)}: purge the queue's groups",
             expected=DROPPED,
             found=len(dropped),
         )
@@ -231,7 +272,7 @@ def with_dropped(config: Config, seqnum: int) -> Config:
 
 
 def no_such_queue(queue: str) -> NoSuchQueue:
-    """The error for a queue that is not in the book."""
+    """Return the error for a queue that is not in the book."""
     return NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
 
 

@@ -1,4 +1,4 @@
-"""Who owns shards, and the names of their fences."""
+"""Members that own shards, and the names of their fences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ class Member(NamedTuple):
     """A member that owns shards.
 
     Attributes:
-        who: its name. token: which of those that run under its `Log` it is, the scope of its claims. carry_ms: nothing that it writes,
-            and needs, gets as old. only: what it hands out, None: all. backoff_s: how long a message waits after the first attempt that
-            ended with its process.
+        who: its name.
+        token: the scope of its claims, which tells members under one `Log` apart.
+        carry_ms: the age that none of its needed records reaches.
+        only: selects the messages that it delivers; None for all.
+        backoff_s: the wait after the first attempt that ended with its process.
     """
 
     who: str
@@ -32,5 +34,5 @@ def members_of(queue: str, group: str) -> str:
 
 
 def fence_name(queue: str, shard: int, group: str) -> str:
-    """Of a shard's fence, in its claims."""
+    """Return the name of a shard's fence in its claims."""
     return f"shard {shard} of queue {queue!r} for {group!r}"

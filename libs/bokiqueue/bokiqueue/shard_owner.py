@@ -1,16 +1,19 @@
-"""The owner of one shard for one group: it holds the fence, has the messages in memory, and appends what is decided.
+"""The owner of one shard for one group: it holds the fence, has the messages in memory, and appends decisions.
 
     owner = ShardOwner(...); await owner.take(last)
-    owner.hand_out(most, now_s)              # Hands, at once or (awaited) through `deliver` once DELIVER is in the log
+    owner.hand_out(most, now_s)              # deliveries, at once or through `deliver` once DELIVER is in the log
     await owner.ack(receipt)
 
-- One append in flight: what is decided meanwhile is the next record (`outbox`), which shards of one member share (`together`). Each
-  expects the claim; who lost it gets a Conflict, and is over: nothing of it happens any more, and its handlers' receipts are stale.
-- What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they report what became of
-  it the message is pinned, and a checkpoint covers nothing that may come after.
-- If a handler does not know what became of such a record (`doubt`), the owner claims its shard again: a record that expects the claim
-  before is not in the log by then, and never will be, or it is found there. Other messages stay with their handlers.
-- A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`). What gets old is carried (`tend`).
+- One append is in flight. Decisions made meanwhile are the next record, which the shards of one member share. Each
+  record expects the claim. An owner that lost the claim gets a Conflict and ends: none of its records can happen any
+  more, and the receipts of its handlers are stale.
+- Records of handlers that contain an ACK (`ack_part`), beside effects of other libraries, pin the message until the
+  handler reports their outcome. Until then a checkpoint covers nothing that may come after such a record.
+- If a handler does not know the outcome (`doubt`), the owner claims its shard again. A record that expects the former
+  claim is either in the log by then, where it is found, or can never get there. Other messages stay with their
+  handlers.
+- A checkpoint is due after a number of records; then the streams are trimmed (`checkpointing`). Old records are
+  rewritten (`tend`).
 """
 
 from __future__ import annotations
@@ -57,7 +60,13 @@ log = get_logger(__name__)
 
 
 class Lost(NamedTuple):
-    """How a message comes again that its handler did not end: after so long, whether an attempt of it failed, and with which error."""
+    """How a message that its handler did not finish is redelivered.
+
+    Attributes:
+        delay_ms: the wait before.
+        failed: True if the attempt failed.
+        error: the error of the attempt.
+    """
 
     delay_ms: int = 0
     failed: bool = False
@@ -65,7 +74,7 @@ class Lost(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """What an owner needs of its consumer."""
+    """The methods of a consumer that its owners need."""
 
     @property
     def found(self) -> Found: ...
@@ -84,10 +93,12 @@ class Surroundings(Protocol):
 
 
 class ShardOwner:
-    """See the module. Invariant: while `owned`, all messages from the floor up to what was read that are not over are in memory.
+    """The owner of one shard for one group. See the module.
+
+    Invariant: while `owned`, all unfinished messages between the floor and the last record read are in memory.
 
     Attributes:
-        claim: the first of this owner; 0 before, and when it is over. `fence.claim` is the newest.
+        claim: the first claim of this owner; 0 before it, and after the shard is lost. `fence.claim` is the newest one.
     """
 
     def __init__(
@@ -135,10 +146,11 @@ class ShardOwner:
     # -- the fence
 
     async def take(self, last: Claim | None) -> None:
-        """Claim the shard over `last`, and fold what its owners left. Called again after an error, it resumes; else `withdraw` ends it.
+        """Claim the shard over `last`, and fold the records of its owners. After an error call it again to resume, or `withdraw`.
 
         Raises:
-            Fenced: another owner was faster. Errors of appends and reads: the claim may be in the log.
+            Fenced: another owner was faster.
+            BokiError: an append or read failed; the claim may be in the log.
         """
         if not self.fence.claim:
             if last is None or not self.fence.is_mine(last):
@@ -168,13 +180,14 @@ class ShardOwner:
 
     @property
     def _is_careful(self) -> bool:
-        """Whether the owner before may have died of a message."""
+        """True if the owner before may have died of a message."""
         return self._last is not None and careful(self._last.who, self._last.token)
 
     async def withdraw(self) -> None:
-        """Release a shard whose `take` has not returned: it failed or was cancelled, and its claim may be in the log.
+        """Release a shard whose `take` failed or was cancelled: its claim may be in the log.
 
-        The shard is claimed again first if that is unknown: the earlier claim is found in the log then, or can never get there.
+        If that is unknown the shard is claimed again first; then the earlier claim is found in the log, or can never
+        get there.
         """
         pause = pauses()
         while not self.fence.claim:
@@ -190,26 +203,26 @@ class ShardOwner:
 
     @property
     def owned(self) -> bool:
-        """Whether it is the shard's owner, as far as it knows."""
+        """True if this is the shard's owner, as far as it knows."""
         return bool(self.claim)
 
     def is_over(self, newest: Claim) -> bool:
-        """Whether a claim that is in the log is another's, and above this owner's, or what that one replaces."""
+        """Return True if the claim of another owner replaced this one's, or the one that this one replaces."""
         above = self.fence.claim or (self._last.seqnum if self._last is not None else 0)
         return newest.seqnum > above and not self.fence.is_mine(newest)
 
     @property
     def in_flight(self) -> int:
-        """Messages that are handed out."""
+        """The number of messages in flight."""
         return len(self._deliveries.flights) if self._deliveries is not None else 0
 
     @property
     def progress(self) -> Progress:
-        """How far the group has come."""
+        """The progress of the group."""
         return self._owned().progress
 
     def over(self) -> None:
-        """The shard has another owner: nothing of this one happens any more."""
+        """End, since the shard has another owner: no decision of this one can happen any more."""
         if not self.claim:
             return
         self.claim = 0
@@ -223,7 +236,7 @@ class ShardOwner:
         self._around.lost(self)
 
     async def give_back(self) -> None:
-        """Hands out nothing more, waits for what is in flight, and releases the shard."""
+        """Stop delivering, wait for the messages in flight, and release the shard."""
         self._giving = True
         self._return_prefetched()
         while self.claim and (self.in_flight or self._sender is not None):
@@ -232,7 +245,7 @@ class ShardOwner:
         await self.leave()
 
     async def leave(self) -> None:
-        """Releases the shard, once what was decided is in the log: what is in flight comes again, at once."""
+        """Release the shard once decisions are in the log; messages in flight are redelivered at once."""
         self._giving = True
         self._return_prefetched()
         while self._sender is not None and not self._sender.done():
@@ -242,7 +255,7 @@ class ShardOwner:
             self.over()
 
     async def _append_release(self) -> None:
-        """Append that no owner has the shard; retry until the log answers."""
+        """Append that no member owns the shard; retry until the log answers."""
         pause = pauses()
         while True:
             try:
@@ -257,8 +270,9 @@ class ShardOwner:
             await asyncio.sleep(pause.next())
 
     def _release(self) -> Contribution:
-        """The claim for nobody. What handlers have comes again, and no attempt of it failed; if there is left what an owner before may have
-        died of, the next one is told.
+        """Return the claim for no member. Messages in flight are redelivered without a failed attempt.
+
+        If messages are left that may have killed an earlier owner, the claim says so to the next one.
         """
         deliveries = self._deliveries
         suspecting = self._is_careful if deliveries is None else deliveries.suspecting
@@ -270,7 +284,7 @@ class ShardOwner:
         return Contribution((self.fence.tag, self._tag), dict(self.fence.expect), (claim, Nacked(self._id, back)))
 
     def _return_prefetched(self) -> None:
-        """What no handler has yet comes again, and no attempt of it failed."""
+        """Redeliver messages that no handler has yet, without a failed attempt."""
         if not self.claim:
             return
         deliveries = self._owned()
@@ -281,7 +295,7 @@ class ShardOwner:
             self._send()
 
     async def _until_something_ends(self) -> None:
-        """Until a decision is in the log, or a lease runs out."""
+        """Wait until a decision is in the log, or a lease runs out."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
             return
@@ -294,15 +308,15 @@ class ShardOwner:
             pass
 
     async def close(self) -> None:
-        """Ends at once; the claim stays until somebody takes over."""
+        """Stop at once. The claim stays until another member takes the shard."""
         self._stop_reading()
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
-            self._sender = None  # a task that is cancelled before it begins does not say that it ended
+            self._sender = None  # a task that is cancelled before it begins does not reset it
         self.claim = 0
 
-    # -- messages come in
+    # -- reading messages
 
     def _stop_reading(self) -> None:
         if self._arrivals is not None:
@@ -318,7 +332,7 @@ class ShardOwner:
             self._checkpoints.read(len(record.data))
         self._around.wake()
 
-    # -- messages go out
+    # -- delivering messages
 
     @property
     def _hands_out(self) -> bool:
@@ -328,35 +342,35 @@ class ShardOwner:
         return min(self._share - self.in_flight, self._rate.allowed(now_s))
 
     def hand_out(self, most: int, now_s: float) -> list[Hand]:
-        """What handlers get now; what has to wait for its DELIVER comes through `deliver`."""
+        """Return messages for handlers; those that have to wait for their DELIVER come through `deliver`."""
         if not self._hands_out:
             return []
         room = min(most, self._room(now_s))
         return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
 
     def wants_alone(self, now_s: float) -> bool:
-        """Return whether it has a message that may be handed out only while the member has no other."""
+        """Return True if a message may be delivered only while the member has no other."""
         return self._hands_out and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
 
     def hand_out_alone(self, now_s: float) -> list[Hand]:
-        """The same as `hand_out` for one such message."""
+        """Return one such message, as `hand_out` does."""
         return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
 
     def by_itself(self) -> None:
-        """Its only message was just handed out, and the member has no other: the record of that says so."""
+        """Record that the message just delivered is the only one of the member."""
         deliveries, delivered = self._owned(), self._outbox.delivered
         if delivered:
             delivered[-1] = deliveries.by_itself(delivered[-1])
 
     def accompanied(self) -> None:
-        """The member has other messages in flight: a message of this owner that was by itself is so no longer."""
+        """Record that the member has other messages in flight, so that a message of this owner is not by itself any more."""
         delivered = self._owned().accompanied()
         if delivered is not None:
             self._outbox.delivered.append(delivered)
             self._send()
 
     def postpone_alone(self, now_s: float) -> None:
-        """Such messages wait for a while: the member has others that do not end."""
+        """Let messages that are delivered alone wait: the member has others that do not end."""
         self._owned().postpone_alone(self._clock.now_ms(now_s))
 
     def _out(self, batch: Batch, now_s: float) -> list[Hand]:
@@ -379,7 +393,7 @@ class ShardOwner:
             self._around.deliver(self, batch.hands)
 
     def _give_up(self, hand: Hand, reason: str, failure: Failure = NO_FAILURE) -> None:
-        """A letter for the queue of dead letters; without one the message ends here."""
+        """Append a dead letter; in a queue without dead letters the message is dropped."""
         id, item = hand.entry.id, hand.entry.item
         producer, part = self._around.dead_letters, None
         if producer is not None:
@@ -393,16 +407,16 @@ class ShardOwner:
         self._send()
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
-        """A handler has a message from now on, for so long; False: it is not to have it any more."""
+        """Start the lease of a message that a handler gets now. Return False if the handler must not have it."""
         if not self.claim or self.claim != receipt.claim or self._owned().number(receipt.id) != receipt.number:
             return False
         self._owned().begin(receipt.id, self._now_s() + lease_s)
         return True
 
     def next_s(self, now_s: float) -> float | None:
-        """When, after now, something changes by itself: a lease runs out, or a message is due, or the rate allows one.
+        """Return the time after `now_s` at which a lease runs out, a message becomes due or the rate allows one, or None.
 
-        What was due before and is not handed out waits for something else.
+        Messages that were due before and are not delivered wait for something else.
         """
         if not self.claim:
             return None
@@ -416,8 +430,7 @@ class ShardOwner:
         return min((time for time in times if time is not None and time > now_s), default=None)
 
     def configured(self, start: int) -> None:
-        """The settings are others: messages from below `start` are over, but for those that are handed out; so are those of records that
-        are dropped; keys may have other rates."""
+        """Apply new settings: limits, dropped records, and the group's start, below which messages are finished unless in flight."""
         if self.claim:
             self._owned().attempts_most = self._around.found.config.attempts_most
             self._owned().drop(self._around.found.config.dropped)
@@ -429,7 +442,7 @@ class ShardOwner:
             self._read_on()
 
     def _limit(self, config: Config) -> None:
-        """Applies the limits of the settings."""
+        """Apply the limits of the settings."""
         self._owned().rates(config.key_rates, config.limits.key_per_second)
         self._share = share(config.limits.in_flight, config.shards, self.shard)
         per_second = config.limits.per_second / config.shards
@@ -437,7 +450,7 @@ class ShardOwner:
             self._rate = Rate(per_second, self._now_s())
 
     def expire(self, now_s: float | None = None) -> None:
-        """Messages whose lease ran out come again. `now_s`: of who has just looked."""
+        """Redeliver messages whose lease ran out. `now_s` is the time of the caller's look, by default now."""
         if self.claim:
             for id in self._owned().expired(self._now_s() if now_s is None else now_s):
                 self._owned().expires(id)
@@ -447,20 +460,30 @@ class ShardOwner:
         named = {"queue": self.queue, "group": self._group, "shard": self.shard, "message": str(id)}
         return named if key is None else {**named, "key": key}
 
-    # -- what handlers decide
+    # -- decisions of handlers
 
     def check_here(self) -> None:
-        """Raise WrongLoop in another event loop, and in code of a workflow what that gets."""
+        """Check that this owner's event loop runs here; raises as `own_loop.check_here`."""
         check_here(self._loop)
 
     def check(self, receipt: Receipt) -> None:
-        """Raises StaleReceipt, and as `check_here`."""
+        """Check that a receipt is good.
+
+        Raises:
+            StaleReceipt: it is not.
+            WrongLoop: another event loop runs here.
+        """
         self.check_here()
         self.expire()
         receipts.check(receipt, self.claim, self._owned().number(receipt.id) if self.claim else None)
 
     def ack(self, receipt: Receipt) -> asyncio.Future[None]:
-        """It is done. Raises StaleReceipt at once; awaited, Fenced: it is not."""
+        """Finish a message.
+
+        Raises:
+            StaleReceipt: at once; the receipt is not good.
+            Fenced: when awaited; the shard has another owner, and the message is not finished.
+        """
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._outbox.acks.append(receipt.id)
@@ -468,14 +491,14 @@ class ShardOwner:
         return self._sent
 
     def nack(self, receipt: Receipt, lost: Lost) -> asyncio.Future[None]:
-        """It comes again, or is given up, if too many attempts of it failed. As `ack`."""
+        """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._comes_again(receipt.id, lost)
         return self._sent
 
     def _comes_again(self, id: Id, lost: Lost) -> None:
-        """A message that is pinned is given back, or up."""
+        """Redeliver a pinned message, or give it up."""
         deliveries = self._owned()
         attempt = deliveries.flights[id].attempt
         if self._is_last(id, lost):
@@ -492,12 +515,16 @@ class ShardOwner:
         return lost.failed and 0 < deliveries.attempts_most <= deliveries.flights[id].attempt
 
     def gives_up(self, receipt: Receipt, lost: Lost) -> bool:
-        """Return whether a message that is given back so is given up. Raises StaleReceipt."""
+        """Return True if releasing a message in this way gives it up.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
         self.check(receipt)
         return self._is_last(receipt.id, lost)
 
     def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
-        """It becomes a dead letter. As `ack`."""
+        """Make a message a dead letter. Raises as `ack`."""
         self.check(receipt)
         deliveries = self._owned()
         deliveries.pin(receipt.id)
@@ -505,12 +532,20 @@ class ShardOwner:
         return self._sent
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
-        """Its handler needs so long from now on. Raises StaleReceipt."""
+        """Give the handler of a message `lease_s` seconds from now on.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
         self.check(receipt)
         self._owned().begin(receipt.id, self._now_s() + lease_s)
 
     def ack_part(self, receipt: Receipt) -> Contribution:
-        """What makes a record its ACK. The message is pinned until `decided`. Raises StaleReceipt."""
+        """Return the contribution that makes a record the ACK of a message, which is pinned until `decided`.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
         if receipt in self._doubts:
             receipts.check(receipt, self.claim, None)
         if not self._checkpoints.is_flying(receipt):
@@ -522,14 +557,14 @@ class ShardOwner:
         return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),))
 
     async def is_acked(self, receipt: Receipt) -> bool | None:
-        """Whether the log has the ACK that an `ack_part` is; None: not yet, or never."""
+        """Return True if the log has the ACK of an `ack_part`; None if not yet, or never."""
         start = self._checkpoints.flying_since(receipt) + 1
         found = await stream(self._log, self._id, self._tag, await self._log.book.now(), start)
         acked = any(receipt.id in event.ids for row in found.rows for event in row.events if isinstance(event, Acked))
         return True if acked else None
 
     def decided(self, receipt: Receipt, *, happened: bool) -> None:
-        """What became of a record with an `ack_part`."""
+        """Note the outcome of a record with an `ack_part`."""
         self._checkpoints.landed(receipt)
         if self.claim != receipt.claim:
             return
@@ -540,17 +575,17 @@ class ShardOwner:
             self._owned().unpin(receipt.id)
 
     def doubt(self, receipt: Receipt, lost: Lost) -> None:
-        """Nobody knows what became of a record with an `ack_part`: the log is asked. `lost`: what holds if it is not there."""
+        """Find out from the log the outcome of a record with an `ack_part`. `lost` applies if the record is not there."""
         if self.claim != receipt.claim:
-            self._checkpoints.landed(receipt)  # whatever became of it, the next owner knows
+            self._checkpoints.landed(receipt)  # the next owner finds out
             return
         self._doubts[receipt] = lost
         self._send()
 
-    # -- appends
+    # -- appending
 
     def _send(self) -> None:
-        """Sees to it that the outbox is appended; `_sent` is done when it is."""
+        """Have the outbox appended; `_sent` is done when it is."""
         if self._sender is None:
             task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
             self._sender = task
@@ -570,10 +605,10 @@ class ShardOwner:
                 if self.claim and self._checkpoints.due:
                     await self._checkpoint()
                 if self._checkpoints.first and not self._outbox and known == self._around.found.seqnum:
-                    break  # the settings are others: `configured` comes with them
+                    break  # the settings changed: `configured` follows
         except Exception as error:
             log.error(
-                "owner of a shard ended: it appends nothing more, another one takes the shard",
+                "owner of a shard ended: it appends nothing more, another member takes the shard",
                 queue=self.queue,
                 group=self._group,
                 shard=self.shard,
@@ -621,12 +656,12 @@ class ShardOwner:
         self._around.wake()
 
     def tend(self) -> None:
-        """Carries what is this owner's out of old terms, long before it is old: so a claim that is old is nobody's who is alive."""
+        """Rewrite this owner's records when they are half as old as allowed, so that an old claim has no living owner."""
         if self.claim and not self._giving and self._renewal.look(self._clock.now_ms(self._now_s())):
             self._send()
 
     async def _claim_again(self) -> None:
-        """The same claim once more: no record that expects the one before comes later. Receipts stay good: they name the first one."""
+        """Append the same claim again, so that no record that expects the former one can follow. Receipts name the first claim."""
         carries, doubts, pause = self._renewal.due, dict(self._doubts), pauses()
         self._renewal.done(self._clock.now_ms(self._now_s()))
         while self.claim:
@@ -645,7 +680,7 @@ class ShardOwner:
             await self._checkpoint()
 
     async def _settle(self, doubts: Mapping[Receipt, Lost], claim: int) -> None:
-        """What became of records that expected a claim below this one: their ACKs are in the log, or never will be."""
+        """Settle records that expected a claim before this one: their ACKs are in the log by now, or never will be."""
         if not doubts:
             return
         start = min(self._checkpoints.flying_since(receipt) for receipt in doubts) + 1
@@ -670,7 +705,7 @@ class ShardOwner:
         except Conflict as conflict:
             if self.fence.moved(conflict):
                 self.over()
-            return  # the settings changed: the next one expects those
+            return  # the settings changed: the next checkpoint expects the new ones
         await self._checkpoints.trim()
         self._around.wake()
 
@@ -682,7 +717,7 @@ class ShardOwner:
         return self._loop.time()
 
     def _future(self) -> asyncio.Future[None]:
-        """A future that nobody has to await."""
+        """Return a future that need not be awaited."""
         future: asyncio.Future[None] = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

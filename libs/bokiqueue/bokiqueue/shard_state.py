@@ -1,20 +1,22 @@
-"""How far a group has come in a shard: the fold of its consumer's stream. Pure.
+"""The progress of a group in a shard: the fold of its consumer stream. Pure.
 
-- Every event has all of a message's state anew (attempts are numbers, not increments), so to apply one again that is known already,
-  and what followed it, changes nothing: a checkpoint may contain more than up to `covers`, never less.
-- The state is that of the newest complete checkpoint, with all above its `covers` on top: also what stands *before* the checkpoint in
-  the stream. A checkpoint is composed while decisions are on their way; those land between.
-- A message is *over* (acked, given up, or a copy), *delivered* (handed out, undecided), *due* (comes again), *held* (passed over: its
-  key was busy, or its time has not come) or fresh. Below `floor` all is over.
-- Attempts are counted by their failures: the number of an attempt is one more than attempts failed before it, and one that ended without
-  failing (its process was stopped, say) is followed by one of the same number.
-- A delivered message whose owner died is handed out *guarded*: singly in its shard at first, and if the process dies again, alone in its
-  member. Guarded is also what is handed out by itself, as long as it is. Only a process that dies with a message which was alone or by
-  itself failed an attempt of it (`delivery_rules`).
-- A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
-  is kept, until somebody opens it. Of its messages there is no event until one is handed out.
-- `read`: up to there copies were distinguished from firsts, in order. Who reads those messages again takes what is over from here, and does
-  not compare them with the window again, which has moved on. It does not pass what could not be opened: whoever can, goes on from there.
+- Every event has the whole new state of a message (attempts are numbers, not increments). Applying a known event again,
+  with those that followed it, changes nothing: a checkpoint may contain more than the events up to `covers`, never
+  less.
+- The state is that of the newest complete checkpoint with all events above its `covers` applied, including those that
+  stand *before* the checkpoint in the stream. They were in flight while the checkpoint was composed.
+- A message is *finished* (acked, given up, or a duplicate), *delivered* (undecided), *due* (to redeliver), *held* (passed:
+  its key was busy or its time has not come) or fresh. All messages below `floor` are finished.
+- Attempts count failures: the number of an attempt is one more than the failed attempts before it, so an attempt that
+  ends without failing is followed by one of the same number.
+- A delivered message whose owner died is *guarded*: it is redelivered singly in its shard, and if the process dies
+  again, alone in its member. A message is guarded too while it is by itself. Only a process that dies while a message
+  is alone or by itself failed an attempt of it (`delivery_rules`).
+- A record of messages that an owner cannot open (of a later version, or without its payload hook) is *unopened*: it
+  holds the floor, so it is kept until an owner opens it. Its messages have no event until one is delivered.
+- `read`: duplicates were distinguished up to here, in order. A reader of those messages takes the finished ones
+  from this state and does not compare them with the window again, which has moved. It does not pass unopened records:
+  an owner that can open one resumes from there.
 """
 
 from __future__ import annotations
@@ -33,8 +35,11 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     """The data of a checkpoint.
 
     Attributes:
-        over: (seqnum, first index, last index). attempts: where it is more than one, or the message is due.
-        due: when by the clock of the log. first_ms: ids of the deduplication window. guarded: see the module; older versions pass it.
+        over: (seqnum, first number, last number).
+        attempts: of messages with more than one attempt or that are due.
+        due: due times by the clock of the log.
+        first_ms: ids of the deduplication window.
+        guarded: as in the module; older versions ignore it.
     """
 
     floor: Id
@@ -52,16 +57,19 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 SINGLY: Final = 1
 ALONE: Final = 2
 BY_ITSELF: Final = 3
-"""As `ALONE`, but by chance: others may be handed out beside it, and then it is so no longer."""
+"""As `ALONE`, but by chance: it ends when other messages are delivered."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Kept)
 
 
 class Progress:
-    """See the module. Invariant: nothing that is kept is below `floor`, and nothing is both over and anything else."""
+    """The progress of a group in a shard. See the module.
+
+    Invariant: nothing is kept below `floor`, and a finished message is in no other set.
+    """
 
     def __init__(self, start: int, window: Window) -> None:
-        """`start`: seqnum of the first record of messages that the group gets."""
+        """Begin at the first record of messages that the group gets."""
         self.floor = Id(start, 0)
         self.read = max(start - 1, 0)
         self.upto = START
@@ -74,25 +82,25 @@ class Progress:
         self.window: Final = window
 
     def is_over(self, id: Id) -> bool:
-        """Whether nothing is to be done for a message any more."""
+        """Return True if a message is finished."""
         return id < self.floor or id in self.over
 
     def is_delivered(self, id: Id) -> bool:
-        """Whether it was handed out, and not decided: its handler may have died with it."""
+        """Return True if a message is delivered and undecided: its handler may have died with it."""
         if id.seqnum in self.unopened and id not in self.attempts:
             return False
         return id <= self.upto and id not in self.held and id not in self.due and not self.is_over(id)
 
     def attempt(self, id: Id) -> int:
-        """Return the attempts that failed, and the one that a handler has, if one has it."""
+        """Return the number of failed attempts, including the one under way."""
         return self.attempts.get(id, 1 if self.is_delivered(id) else 0)
 
     def next_attempt(self, id: Id) -> int:
-        """Return the number of the attempt that comes next, if the one that a handler had did not fail."""
+        """Return the number of the next attempt, if the one under way did not fail."""
         return max(1, self.attempt(id)) if self.is_delivered(id) else self.attempt(id) + 1
 
     def apply(self, event: ConsumerEvent) -> None:
-        """Applies an event of the consumer's stream."""
+        """Apply an event of the consumer stream."""
         match event:
             case Delivered(upto=upto, held=held, again=again, unopened=unopened, guarded=guarded):
                 self.unopened.update((seqnum, None) for seqnum in unopened if seqnum >= self.floor.seqnum)
@@ -128,7 +136,7 @@ class Progress:
             self.attempts.pop(id, None)
 
     def ends(self, id: Id) -> None:
-        """Nothing is to be done for a message any more."""
+        """Finish a message."""
         self.held.discard(id)
         self.attempts.pop(id, None)
         self.due.pop(id, None)
@@ -137,7 +145,7 @@ class Progress:
             self.over.add(id)
 
     def begin_at(self, seqnum: int) -> None:
-        """The group gets nothing from below: it was registered there, or what was there was purged."""
+        """Let the group begin at a seqnum: it was registered there, or older messages were purged."""
         floor = Id(seqnum, 0)
         if floor <= self.floor:
             return
@@ -151,7 +159,7 @@ class Progress:
         self.unopened = {one: None for one in self.unopened if one >= seqnum}
 
     def raise_floor(self, floor: Id) -> None:
-        """Forgets what is below the lowest message that is not over."""
+        """Raise the floor to the first unfinished message, and forget what is below."""
         if floor <= self.floor:
             return
         self.floor = floor
@@ -159,7 +167,7 @@ class Progress:
         self.unopened = {seqnum: None for seqnum in self.unopened if seqnum >= floor.seqnum}
 
     def encode(self) -> bytes:
-        """The data of a checkpoint."""
+        """Return the data of a checkpoint."""
         return _encoder.encode(
             Kept(
                 self.floor,
@@ -177,7 +185,7 @@ class Progress:
 
 
 def _runs(ids: Iterable[Id]) -> Iterable[tuple[int, int, int]]:
-    """Neighbours of one record together."""
+    """Join neighbours of one record into runs."""
     run: tuple[int, int, int] | None = None
     for seqnum, index in ids:
         if run is not None and run[0] == seqnum and run[2] + 1 == index:
@@ -191,7 +199,7 @@ def _runs(ids: Iterable[Id]) -> Iterable[tuple[int, int, int]]:
 
 
 def decode(data: bytes, window_ms: int) -> Progress:
-    """A state as a checkpoint kept it."""
+    """Return the state that a checkpoint has."""
     kept = _decoder.decode(data)
     progress = Progress(1, Window(window_ms, kept.first_ms))
     progress.floor, progress.read, progress.upto = kept.floor, kept.read, kept.upto
@@ -205,7 +213,7 @@ def decode(data: bytes, window_ms: int) -> Progress:
 
 
 class Row(NamedTuple):
-    """One record of a consumer's stream."""
+    """A record of a consumer stream."""
 
     seqnum: int
     time_ms: int
@@ -214,10 +222,10 @@ class Row(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """What a stream came to.
+    """The state of a stream.
 
     Attributes:
-        covers: of the checkpoint that counted, 0 for none.
+        covers: that of the checkpoint it began with, 0 for none.
     """
 
     progress: Progress
@@ -225,11 +233,12 @@ class Folded(NamedTuple):
 
 
 def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
-    """The state that a stream's records come to.
+    """Return the state of a stream.
 
     Args:
-        rows: ascending, from the newest complete checkpoint's `covers + 1` or before, up to a place.
-        start: where the group begins; later than its checkpoint, if it was purged since.
+        rows: records in ascending order, from the newest complete checkpoint's `covers + 1` or before.
+        start: where the group begins; later than its checkpoint if it was purged since.
+        window_ms: the deduplication window.
     """
     parts = [
         Part(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)

@@ -7,8 +7,9 @@
             for message in messages:
                 with message: ...
 
-Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference. A decision that is called here
-returns when the log has it. Any number of threads may use a queue, and iterate over one consumer; each message goes to one.
+Names, arguments, results and errors are those of the asynchronous classes, whose docstrings are the reference. A
+decision returns when the log has it. Any number of threads may use a queue and iterate over one consumer; each message
+goes to one of them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class _Face:
-    """What has an asynchronous one behind it, and runs its coroutines."""
+    """A blocking face of an asynchronous object, which runs its coroutines."""
 
     def __init__(self, book: boki.sync.Book) -> None:
         self._book = book
@@ -48,7 +49,7 @@ class _Face:
         return self._book.using(lambda _: routine)
 
     def _call(self, function: Callable[[], R]) -> R:
-        """In the thread of the client."""
+        """Call a function in the thread of the client."""
 
         async def called() -> R:
             return function()
@@ -57,12 +58,12 @@ class _Face:
 
 
 class Message(_Face, Generic[T]):
-    """One message."""
+    """A message."""
 
     def __init__(self, book: boki.sync.Book, found: bokiqueue.Message[T]) -> None:
         super().__init__(book)
         self.message: Final = found
-        """The asynchronous one."""
+        """The asynchronous message."""
         self.id: Final = found.id
         self.attempt: Final = found.attempt
         self.key: Final = found.key
@@ -75,7 +76,7 @@ class Message(_Face, Generic[T]):
         return self.message.body
 
     def _decide(self, decision: Callable[[], asyncio.Future[None]]) -> None:
-        """Decides in the thread of the client, and waits until the log has it."""
+        """Decide in the thread of the client, and wait until the log has it."""
 
         async def decide() -> None:
             await decision()
@@ -116,7 +117,7 @@ class Consumer(_Face, Generic[T]):
     def __init__(self, book: boki.sync.Book, found: bokiqueue.Consumer[T]) -> None:
         super().__init__(book)
         self.consumer: Final = found
-        """The asynchronous one."""
+        """The asynchronous consumer."""
 
     @property
     def shards(self) -> list[int]:
@@ -150,7 +151,7 @@ class Queue(_Face, Generic[T]):
     def __init__(self, book: boki.sync.Book, found: bokiqueue.Queue[T]) -> None:
         super().__init__(book)
         self.queue: Final = found
-        """The asynchronous one."""
+        """The asynchronous queue."""
         self.name: Final = found.name
         self.pushed: Final = found.pushed
 
@@ -169,7 +170,11 @@ class Queue(_Face, Generic[T]):
         hook: PayloadHook | None = None,
         log: Log | None = None,
     ) -> Queue[K]:
-        """`log`: of a store on the same book (`store.store.log`), to commit together with it."""
+        """Open a queue as `bokiqueue.Queue.open` does.
+
+        Args:
+            log: the log of a store on the same book (`store.store.log`), to commit together with it.
+        """
 
         async def opened(found: boki.Book) -> bokiqueue.Queue[K]:
             return await bokiqueue.Queue.open(

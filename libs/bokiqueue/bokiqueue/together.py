@@ -1,14 +1,4 @@
-"""What several have to append at the same time goes as one record, while one before it is on its way.
-
-    together = Together(log)
-    seqnum = await together.append(part, size=100)
-
-- A record costs the log what it costs, however little is in it. So nobody waits for others where nothing is on its way; what comes
-  meanwhile goes together, in order, as soon as there is room (`in_flight`).
-- It happens as a whole, or not at all. If it cannot because of what one of them expected, that one gets the error, and the others go again:
-  a record that lost is not in the log, and never will be.
-- Only what is of one queue should share records: storage of a record goes when it was trimmed from all of its streams.
-"""
+"""Appends that are made at the same time share a record while the record before them is in flight."""
 
 from __future__ import annotations
 
@@ -25,18 +15,23 @@ from bokilib.errors import AtomicTooLarge
 from bokilib.log import Log
 
 BYTES: Final = 256 * 1024
-"""Of what goes together; a single part that is larger is the log's to refuse."""
+"""The most bytes that share a record; the log refuses a single contribution that is too large."""
 
 
 class Placed(NamedTuple):
-    """A part that is in the log. `before`: the parts that come before it in the record at `seqnum`."""
+    """A contribution that is in the log.
+
+    Attributes:
+        seqnum: the record's.
+        before: contributions before it in that record.
+    """
 
     seqnum: int
     before: Sequence[Contribution]
 
 
 class _Waits:
-    """A caller that waits for its part to be in the log."""
+    """A caller that waits for its contribution to be in the log."""
 
     __slots__ = ("done", "part", "seen", "size")
 
@@ -48,10 +43,21 @@ class _Waits:
 
 
 class Together:
-    """See the module."""
+    """A batcher of appends: contributions that are appended at the same time share a record while the record before them is in flight.
+
+        seqnum = await batcher.append(part, size=100)
+
+    - A record has a fixed cost, however little is in it. While nothing is in flight a contribution is sent at once.
+      Contributions that come meanwhile are sent together, in order, as soon as fewer than `in_flight` records are in
+      flight.
+    - A record happens as a whole, or not at all. If it cannot happen because of the expectation of one contribution,
+      that caller gets the error and the others are sent again: a record that lost is not in the log, and never will be.
+    - Only contributions to one queue may share records: a record's storage is reclaimed when it is trimmed from all of
+      its streams.
+    """
 
     def __init__(self, log: Log, *, in_flight: int = 1, settle: bool = False) -> None:
-        """`settle`: as of `Log.append`, for all."""
+        """Prepare the batcher. `settle` is that of `Log.append`, for all contributions."""
         self._log: Final = log
         self._in_flight: Final = in_flight
         self._settle: Final = settle
@@ -61,16 +67,24 @@ class Together:
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for its turn."""
+        """True if a contribution waits for its turn."""
         return bool(self._waiting)
 
     async def append(self, part: Contribution, *, size: int, seen: int = 0) -> int:
-        """Appends it with what others have; returns where. Raises as `Log.append`; `size`: its bytes, about."""
+        """Append a contribution together with those of other callers, and return the seqnum of the record.
+
+        Args:
+            size: its approximate size in bytes.
+            seen: as in `Log.append`.
+
+        Raises:
+            BokiError: as `Log.append`.
+        """
         return (await self.placed(part, size=size, seen=seen)).seqnum
 
     async def placed(self, part: Contribution, *, size: int, seen: int = 0) -> Placed:
-        """As `append`; return also what comes before it in its record."""
-        confined.check(confined.A_CLIENT)  # a record that is being sent for another caller would take it along
+        """Append as `append` does; return also which contributions come before it in its record."""
+        confined.check(confined.A_CLIENT)  # a record that is being sent for another caller would contain it
         loop = asyncio.get_running_loop()
         one = _Waits(part, size, seen, loop.create_future())
         self._waiting.append(one)
@@ -89,7 +103,7 @@ class Together:
             self._running -= 1
 
     def _next(self) -> list[_Waits]:
-        """Those who come first, as many as a record takes."""
+        """Return the first waiting callers, as many as a record takes."""
         chosen: list[_Waits] = []
         size = tags = expectations = 0
         while self._waiting:
@@ -102,7 +116,7 @@ class Together:
         return chosen
 
     async def _send(self, several: Sequence[_Waits]) -> None:
-        several = [one for one in several if not one.done.done()]  # who gave up waiting before it was sent
+        several = [one for one in several if not one.done.done()]  # callers that were cancelled before this was sent
         if not several:
             return
         try:
@@ -125,7 +139,11 @@ class Together:
                     one.done.set_result(Placed(seqnum, parts[:number]))
 
     async def _apart(self, several: Sequence[_Waits], error: Conflict | AtomicTooLarge) -> None:
-        """Nothing is in the log. Whose expectation failed gets the error; the rest go again, each by itself if none failed."""
+        """Handle a record that is not in the log.
+
+        Callers whose expectation failed get the error. The others are sent again, each in its own record if no
+        expectation failed.
+        """
         if len(several) == 1:
             _fails(several[0], error)
             return

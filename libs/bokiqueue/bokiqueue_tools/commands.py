@@ -1,7 +1,7 @@
-"""`boki queue ls | stats | peek | redrive | purge | pause | resume | limit | change | delete`: queues of a book, for people and scripts.
+"""Commands of `boki queue`: `ls`, `stats`, `peek`, `redrive`, `purge`, `pause`, `resume`, `limit`, `change` and `delete`.
 
-`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
-needs are there once it runs, so that `boki --help` costs what it did.
+`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: a
+command imports those that it needs when it runs, so that `boki --help` stays fast.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _NAME: Final = click.argument("name", metavar="QUEUE")
 _GROUP: Final = click.option(
-    "--group", "consumers", default="default", metavar="G", help="Of consumers.", show_default=True
+    "--group", "consumers", default="default", metavar="G", help="The group of consumers.", show_default=True
 )
-_YES: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+_YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def register(group: click.Group) -> None:
-    """Adds the commands of this module."""
-    queue = CommandGroup("queue", help="Queues of a book: what waits, since when, with whom; dead letters.")
+    """Add the commands of this module."""
+    queue = CommandGroup("queue", help="Look at the queues of a book and manage them.")
     group.add_command(queue)
     for add in (
         _register_ls,
@@ -104,7 +104,7 @@ def _register_ls(group: CommandGroup) -> None:
     @BOOK
     @CHECK
     def ls(invocation: Invocation, book: str, check: bool) -> int:
-        """List the queues of a book with their groups of consumers. Nobody keeps a list of them: the whole book is read.
+        """List the queues of a book with their groups of consumers. There is no list of queues, so the whole book is read.
 
         With --json each line is an object with queue, mode, shards, groups, dead_letter, paused and key_rates.
 
@@ -127,17 +127,24 @@ def _register_ls(group: CommandGroup) -> None:
 
 
 def _register_stats(group: CommandGroup) -> None:
-    @command(group, "stats", writes=False, client=True, short_help="Show how much waits, since when, with whom.")
+    @command(
+        group,
+        "stats",
+        writes=False,
+        client=True,
+        short_help="Show how many messages wait, for how long, and who consumes.",
+    )
     @_NAME
     @BOOK
     @_GROUP
     @click.option(
-        "--check", is_flag=True, help="Exit code 1 if nobody consumes it, or there is no such queue or group."
+        "--check", is_flag=True, help="Exit code 1 if no member consumes it, or there is no such queue or group."
     )
     def stats(invocation: Invocation, name: str, book: str, consumers: str, check: bool) -> int:
-        """Show how much waits for a group, how much is in flight, how old the oldest is, who consumes and who has which shard.
+        """Show how many messages wait for a group and are in flight, the age of the oldest, the members and the owner of each shard.
 
-        It appends nothing. With --json an object with depth, in_flight, delayed, unopened, age_ms, paused, consumed, members and shards.
+        It appends nothing. With --json an object with depth, in_flight, delayed, unopened, age_ms, paused, consumed,
+        members and shards.
 
         \b
             boki queue stats emails --book shop
@@ -161,17 +168,18 @@ def _register_stats(group: CommandGroup) -> None:
 
 
 def _register_peek(group: CommandGroup) -> None:
-    @command(group, "peek", writes=False, client=True, short_help="Show the oldest messages that are not done.")
+    @command(group, "peek", writes=False, client=True, short_help="Show the oldest unfinished messages.")
     @_NAME
     @BOOK
     @_GROUP
-    @click.option("--limit", type=Whole(1), default=10, metavar="N", help="At most N.", show_default=True)
+    @click.option("--limit", type=Whole(1), default=10, metavar="N", help="Show at most N messages.", show_default=True)
     @CHECK
     def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int, check: bool) -> int:
-        """Show the oldest messages that are not done, without taking them. It appends nothing.
+        """Show the oldest unfinished messages without taking them. It appends nothing.
 
-        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source, body and priority; the
-        source of a dead letter has queue, attempts, reason, and the error of the last attempt with its stack.
+        Each line begins with the id by which log lines name the message. With --json each line is an object with shard,
+        seqnum, number, pushed_ms, state, attempts, key, source, body and priority; the source of a dead letter has
+        queue, attempts, reason, and the error of the last attempt with its stack.
 
         \b
             boki queue peek emails --book shop
@@ -192,14 +200,16 @@ def _register_peek(group: CommandGroup) -> None:
 
 
 def _register_redrive(group: CommandGroup) -> None:
-    @command(group, "redrive", writes=True, client=True, short_help="Move dead letters back to where they came from.")
+    @command(group, "redrive", writes=True, client=True, short_help="Move dead letters back to their queues.")
     @_NAME
     @BOOK
-    @click.option("--limit", type=Whole(1), metavar="N", help="At most N.  [default: as many as there are now]")
+    @click.option(
+        "--limit", type=Whole(1), metavar="N", help="Move at most N messages.  [default: all that are there now]"
+    )
     def redrive(invocation: Invocation, name: str, book: str, limit: int | None) -> int:
-        """Move messages of a queue of dead letters back to the queue that they came from, each in one record, so once.
+        """Move messages of a queue of dead letters back to the queues that they came from. Each moves in one record, so once.
 
-        What other consumers of the dead letters have is left to them.
+        Messages that other consumers of the dead letters have are left to them.
 
         \b
             boki queue redrive emails.dead --book shop
@@ -215,19 +225,22 @@ def _register_redrive(group: CommandGroup) -> None:
 
 
 def _register_purge(group: CommandGroup) -> None:
-    @command(group, "purge", writes=True, client=True, short_help="Drop what waits for a group.")
+    @command(group, "purge", writes=True, client=True, short_help="Drop all messages that wait for a group.")
     @_NAME
     @BOOK
     @_GROUP
     @click.option(
-        "--record", type=Whole(1), metavar="SEQNUM", help="Only this one, which cannot be opened; for all groups."
+        "--record",
+        type=Whole(1),
+        metavar="SEQNUM",
+        help="Drop this record only, for all groups. It must be one that cannot be opened.",
     )
     @_YES
     def purge(invocation: Invocation, name: str, book: str, consumers: str, record: int | None, yes: bool) -> int:
-        """Drop what was pushed before now and waits for a group; what handlers have they may finish.
+        """Drop all messages for a group that were pushed before now. Handlers finish the messages that they have.
 
-        A record that cannot be opened (`peek` names it) keeps back messages with a key or a deduplication id that come after it in its
-        shard: --record drops that one alone. Asks on a terminal; elsewhere --yes is needed.
+        A record that cannot be opened (`peek` shows it) keeps back messages behind it in its shard that have a key or a
+        deduplication id; --record drops that record alone. The command asks on a terminal; elsewhere --yes is needed.
 
         \b
             boki queue purge emails --book shop --yes
@@ -248,27 +261,29 @@ def _confirmed(name: str, consumers: str, record: int | None) -> bool:
 
 def _sure(name: str, what: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f"expected --yes, since nobody can be asked: what is dropped of {name!r} is gone for good")
+        raise UsageError(
+            f"expected --yes, since this is no terminal to ask on: messages of {name!r} cannot be restored"
+        )
     return click.confirm(f"Drop {what}?", err=True)
 
 
 def _register_pause(group: CommandGroup) -> None:
-    @command(group, "pause", writes=True, client=True, short_help="Hand out nothing more.")
+    @command(group, "pause", writes=True, client=True, short_help="Stop deliveries.")
     @_NAME
     @BOOK
     def pause(invocation: Invocation, name: str, book: str) -> int:
-        """Hand out nothing more of a queue, to no group, until `resume`; pushes go on, and handlers finish what they have.
+        """Stop deliveries of a queue, to all groups, until `resume`. Pushes continue, and handlers finish the messages that they have.
 
         \b
             boki queue pause emails --book shop
         """
         return _change(invocation, book, name, lambda queue: queue.pause(), "paused")
 
-    @command(group, "resume", writes=True, client=True, short_help="Hand out messages again.")
+    @command(group, "resume", writes=True, client=True, short_help="Resume deliveries.")
     @_NAME
     @BOOK
     def resume(invocation: Invocation, name: str, book: str) -> int:
-        """Hand out messages of a paused queue again.
+        """Resume deliveries of a paused queue.
 
         \b
             boki queue resume emails --book shop
@@ -281,10 +296,10 @@ def _register_limit(group: CommandGroup) -> None:
     @_NAME
     @click.argument("key", metavar="KEY")
     @BOOK
-    @click.option("--per-second", type=float, metavar="N", help="Messages a second that are handed out; 0: any.")
-    @click.option("--usual", is_flag=True, help="As all keys of the queue.")
+    @click.option("--per-second", type=float, metavar="N", help="Messages delivered per second; 0 for no limit.")
+    @click.option("--usual", is_flag=True, help="Take the key's own rate away.")
     def limit(invocation: Invocation, name: str, key: str, book: str, per_second: float | None, usual: bool) -> int:
-        """Give one key of a queue a rate of its own, for each group, or none any more. Members apply it when they read it.
+        """Give one key of a queue a rate of its own, for each group, or take it away. Members apply it when they read it.
 
         \b
             boki queue limit emails ann --per-second 0.5 --book shop
@@ -300,12 +315,14 @@ def _register_change(group: CommandGroup) -> None:
     @command(group, "change", writes=True, client=True, short_help="Change settings of a queue.")
     @_NAME
     @BOOK
-    @click.option("--dead-letter", metavar="QUEUE", help="Gets dead letters from now on.")
-    @click.option("--no-dead-letter", is_flag=True, help="Nothing is given up any more.")
-    @click.option("--max-deliveries", type=Whole(0), metavar="N", help="Failed attempts until a dead letter; 0: any.")
-    @click.option("--in-flight", type=Whole(0), metavar="N", help="Messages of a group that handlers have; 0: any.")
-    @click.option("--per-second", type=float, metavar="N", help="Messages of a group handed out a second; 0: any.")
-    @click.option("--key-per-second", type=float, metavar="N", help="The same of one key; 0: any.")
+    @click.option("--dead-letter", metavar="QUEUE", help="The queue that gets dead letters from now on.")
+    @click.option("--no-dead-letter", is_flag=True, help="Give up no message any more.")
+    @click.option(
+        "--max-deliveries", type=Whole(0), metavar="N", help="Failed attempts before a dead letter; 0 for any number."
+    )
+    @click.option("--in-flight", type=Whole(0), metavar="N", help="Messages of a group in flight; 0 for no limit.")
+    @click.option("--per-second", type=float, metavar="N", help="Messages of a group per second; 0 for no limit.")
+    @click.option("--key-per-second", type=float, metavar="N", help="Messages of one key per second; 0 for no limit.")
     def change(
         invocation: Invocation,
         name: str,
@@ -317,7 +334,7 @@ def _register_change(group: CommandGroup) -> None:
         per_second: float | None,
         key_per_second: float | None,
     ) -> int:
-        """Change what becomes of messages that fail, and the limits of a queue. Members apply it when they read it.
+        """Change the dead letters and the limits of a queue. Members apply the new settings when they read them.
 
         \b
             boki queue change emails --dead-letter emails.dead --max-deliveries 5 --book shop
@@ -339,12 +356,12 @@ def _register_change(group: CommandGroup) -> None:
 
 
 def _register_delete(group: CommandGroup) -> None:
-    @command(group, "delete", writes=True, client=True, short_help="Delete a queue with all that waits in it.")
+    @command(group, "delete", writes=True, client=True, short_help="Delete a queue with all its messages.")
     @_NAME
     @BOOK
     @_YES
     def delete(invocation: Invocation, name: str, book: str, yes: bool) -> int:
-        """Delete a queue, with all that waits in it. Its members end with an error. Asks on a terminal; elsewhere --yes is needed.
+        """Delete a queue with all its messages. Its members end with an error. The command asks on a terminal; elsewhere --yes is needed.
 
         \b
             boki queue delete emails --book shop --yes

@@ -1,6 +1,6 @@
-"""How queues, their shards, messages and dead letters are drawn as elements of a page. Pure.
+"""Queues, their shards, messages and dead letters as elements of a page. Pure.
 
-Whatever has a name or a body here may come from anybody: it is text in an element or in the value of an attribute, never more.
+Names and bodies may come from anybody: they are text in an element or in the value of an attribute, never more.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ PATH: Final = "/pages/queue"
 
 
 def intro() -> Element:
-    """What the page is for."""
+    """Return the text that introduces the page."""
     return make(
         "p",
-        "Queues live in a book. Name the book to see its queues, or a queue to see how much waits, since when and with whom, how fast it "
-        "comes and goes, and what became a dead letter.",
+        "Queues live in a book. Name the book to see its queues, or a queue to see how many messages wait, for how long, who "
+        "consumes them, how fast they come and go, and which became dead letters.",
         class_="intro",
     )
 
 
 def ask(book: str | None, queue: str | None, group: str | None) -> Element:
-    """The form that asks for a book, a queue and a group."""
+    """Return the form that asks for a book, a queue and a group."""
     return make(
         "form",
         make("label", "Book", field("book", book, required=True)),
@@ -45,7 +45,7 @@ def ask(book: str | None, queue: str | None, group: str | None) -> Element:
 
 
 def where(book: str) -> Element:
-    """Which book it is of."""
+    """Return the line that names the book."""
     return make("p", "A queue of the book ", make("a", printable(book), href=address(PATH, book=book)), class_="intro")
 
 
@@ -53,12 +53,12 @@ def where(book: str) -> Element:
 
 
 def queues(book: str, found: Sequence[tuple[Config, Stats]], more: int) -> Element:
-    """All queues, one row a group."""
+    """Return the table of all queues, one row a group."""
     dead = {config.dead_letter for config, _ in found}
     rows = [_queue(book, config, stats, dead=config.queue in dead) for config, stats in found]
     note = make("p", f"and {more:,} more queues: name one", class_="note") if more > 0 else None
-    names = ("Queue", "Group", "Not done", "In flight", "Oldest", "State")
-    body: Node = _table("queues", names, rows) if rows else make("p", "There is no queue in it.", class_="empty")
+    names = ("Queue", "Group", "Unfinished", "In flight", "Oldest", "State")
+    body: Node = _table("queues", names, rows) if rows else make("p", "The book has no queues.", class_="empty")
     return _section("queues", "Queues", body, note)
 
 
@@ -69,7 +69,7 @@ def _queue(book: str, config: Config, stats: Stats, *, dead: bool) -> Element:
         "tr",
         make("th", link, scope="row"),
         _cell("Group", printable(stats.group) or "popped"),
-        _number("Not done", stats.depth),
+        _number("Unfinished", stats.depth),
         _number("In flight", stats.in_flight),
         _cell("Oldest", seconds(stats.age_ms) if stats.depth else "none", "number"),
         make("td", _state(stats, dead=dead), data_label="State"),
@@ -78,7 +78,7 @@ def _queue(book: str, config: Config, stats: Stats, *, dead: bool) -> Element:
 
 
 def _state(stats: Stats, *, dead: bool = False) -> Element:
-    """How a group stands. `dead`: the queue has dead letters of others, which nobody is expected to consume."""
+    """Return the state of a group. `dead` says that the queue has dead letters of others, which need no consumers."""
     if stats.paused:
         return make("span", "paused", class_="state warn")
     if stats.unopened:
@@ -89,26 +89,26 @@ def _state(stats: Stats, *, dead: bool = False) -> Element:
         return make("span", "is consumed", class_="state good")
     if dead:
         return make("span", "keeps dead letters", class_="state idle")
-    return make("span", "nobody consumes", class_="state warn")
+    return make("span", "no consumers", class_="state warn")
 
 
 # -- a queue
 
 
 def sources(found: Sequence[Peeked]) -> list[str]:
-    """Return the queues that these messages are dead letters of, by name; none of a queue of other messages."""
+    """Return the queues that these messages are dead letters of, by name."""
     return sorted({one.source.queue for one in found if one.source is not None})
 
 
 def facts(config: Config, stats: Stats, rates: Rates, of: Sequence[str] = ()) -> Element:
-    """What is known of a group now. `of`: queues whose dead letters it has."""
+    """Return the facts of a group. `of` are the queues whose dead letters it has."""
     consumers = consumers_line(stats)
     if of and not stats.consumed:
         consumers = "none, as is usual for dead letters: look at them here; `boki queue redrive` sends them back"
     rows: list[tuple[str, Node]] = [
         ("State", _state(stats, dead=bool(of))),
         *([("Dead letters of", ", ".join(map(printable, of)))] if of else []),
-        ("Not done", f"{stats.depth:,}"),
+        ("Unfinished", f"{stats.depth:,}"),
         ("In flight", f"{stats.in_flight:,}"),
         ("Delayed", f"{stats.delayed:,}"),
         *([("Consumers", consumers)] if stats.mode == "consume" else []),
@@ -127,25 +127,25 @@ def facts(config: Config, stats: Stats, rates: Rates, of: Sequence[str] = ()) ->
 
 
 def shards(stats: Stats) -> Element:
-    """Who has what."""
+    """Return the table of shards and their owners."""
     rows = [
         make(
             "tr",
             make("th", f"shard {one.shard}", scope="row"),
-            _cell("Owner", printable(one.owner) or "nobody"),
-            _number("Not done", one.depth),
+            _cell("Owner", printable(one.owner) or "no owner"),
+            _number("Unfinished", one.depth),
             _number("In flight", one.in_flight),
             _number("Delayed", one.delayed),
             data_key=str(one.shard),
         )
         for one in stats.shards
     ]
-    body = _table("queues", ("Shard", "Owner", "Not done", "In flight", "Delayed"), rows)
+    body = _table("queues", ("Shard", "Owner", "Unfinished", "In flight", "Delayed"), rows)
     return _section("shards", "Shards", body, None, printable(stats.group) or "popped")
 
 
 def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
-    """The oldest messages that are not done; of a queue of dead letters, why they are there."""
+    """Return the oldest unfinished messages; in a queue of dead letters, why they are there."""
     if found and all(one.source is not None for one in found):
         return _section("oldest", "Oldest dead letters", _letters(found), _oldest_note(stats, found))
     rows = [
@@ -163,7 +163,7 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
         for one in found
     ]
     names = ("Message", "State", "Attempts", "Priority", "Pushed (UTC)", "Key", "Id")
-    body: Node = _table("letters", names, rows) if rows else make("p", "Nothing waits.", class_="empty")
+    body: Node = _table("letters", names, rows) if rows else make("p", "No message waits.", class_="empty")
     return _section("oldest", "Oldest messages", body, _oldest_note(stats, found))
 
 
@@ -174,16 +174,21 @@ def _oldest_note(stats: Stats, found: Sequence[Peeked]) -> Node:
 
 
 def letters(book: str, config: Config, found: Sequence[Peeked], depth: int, of: Sequence[str] = ()) -> Element:
-    """What was given up, of this queue and others that share its queue of dead letters. `of`: queues whose dead letters it has."""
+    """Return the dead letters of this queue and of others that share its queue of dead letters.
+
+    Args:
+        depth: the number of dead letters.
+        of: the queues whose dead letters this queue has.
+    """
     if config.dead_letter is None and of:
         back = "`boki queue redrive` sends them back to the queue that they come from."
         return _section(
             "letters", "Dead letters", make("p", f"This queue keeps them for others. {back}", class_="note"), None
         )
     if config.dead_letter is None:
-        none = "There is no queue of dead letters: each message comes again, as often as it takes."
+        none = "There is no queue of dead letters: each message is redelivered without limit."
         return _section("letters", "Dead letters", make("p", none, class_="note"), None)
-    body: Node = _letters(found) if found else make("p", "There are none.", class_="empty")
+    body: Node = _letters(found) if found else make("p", "No dead letters.", class_="empty")
     link = make("a", printable(config.dead_letter), href=address(PATH, book=book, queue=config.dead_letter))
     note = (
         make("p", f"{depth:,} in ", link, ". They go back by `boki queue redrive`.", class_="note") if found else None
@@ -222,7 +227,7 @@ def _table(kind: str, names: Sequence[str], rows: Sequence[Element]) -> Element:
 
 
 def _numbers(name: str) -> str | None:
-    return "number" if name in ("Not done", "In flight", "Delayed", "Oldest", "Attempts", "Priority", "Id") else None
+    return "number" if name in ("Unfinished", "In flight", "Delayed", "Oldest", "Attempts", "Priority", "Id") else None
 
 
 def _cell(label: str, text: str, class_: str | None = None) -> Element:

@@ -1,12 +1,12 @@
-"""The page of a book's queues, in the gateway: `/pages/queue?book=B&queue=Q&group=G`.
+"""The page of a book's queues in the gateway: `/pages/queue?book=B&queue=Q&group=G`.
 
 | query | shows |
 |---|---|
 | none | a form |
-| book | the queues of the book: the whole of it is read, for nobody keeps a list of them |
-| book, queue, group | depth, age of the oldest, rates, shards and who has them, the oldest messages, dead letters |
+| book | the queues of the book, for which the whole book is read |
+| book, queue, group | depth, age of the oldest message, rates, shards and their owners, the oldest messages, dead letters |
 
-It reads only, and follows the book. `drawing` makes its elements.
+It only reads, and follows the book. `drawing` makes its elements.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from bokiqueue_tools import drawing
 OLDEST: Final = 20
 LETTERS: Final = 20
 QUEUES: Final = 100
-"""More of a book are not looked into."""
+"""The most queues of a book that are looked into."""
 
 
 async def show(visit: Visit, clock: boki.Clock) -> Content:
-    """Whatever the query asks."""
+    """Return the content that the query asks for."""
     book, name = visit.text("book"), visit.text("queue")
     if book is None:
         return Content("Queues", [drawing.intro(), drawing.ask(None, name, None)])
@@ -66,7 +66,11 @@ async def _queues(log: Log, book: str, clock: boki.Clock) -> Element:
 
 
 async def _queue(log: Log, book: str, config: Config, group: str, clock: boki.Clock) -> list[Element]:
-    """Of one group. Raises NoSuchGroup."""
+    """Return the content for one group.
+
+    Raises:
+        NoSuchGroup: the group is not registered.
+    """
     stats, oldest = await inspection.look(log, config, group, OLDEST, at_ms=clock.now_ms())
     rates = await inspection.rates(log, config, group)
     letters: list[Peeked] = []
@@ -94,11 +98,11 @@ def _file(name: str) -> bytes:
 
 
 def page(clock: boki.Clock) -> Page:
-    """Return the page. `clock`: says who was silent for a lease; the log's time stands still while nobody writes."""
+    """Return the page. `clock` tells which members were silent for a lease: the log's time stands still while no writer appends."""
     return Page(
         "queue",
         "Queues",
-        "Queues of a book: what waits, since when, with whom; dead letters.",
+        "Queues of a book: waiting messages, consumers and dead letters.",
         lambda visit: show(visit, clock),
         files={"queue.css": _file("queue.css")},
     )

@@ -1,10 +1,13 @@
 """Queues in the simulator: `boki sim run --profile queue`.
 
-Producers push orders under ids, some under a key, some first, and push again what they do not know. A handler changes two objects and
-pushes an e-mail; another member ends two orders in one record, perhaps of two shards. Two auditors drop their group and register it again.
-A carrier carries forward what is older than a second. All are hosts of their own, killed, paused, cut off, with wrong clocks and short
-time-outs. In the end each order that was acknowledged was handled, none twice, those of a key in order, and nothing waits; no auditor saw
-a message twice, and none is missing that was pushed after the group was registered last. The same holds when days have gone by.
+Producers push orders under ids, some with a key or a priority, and push again after an unknown outcome. A handler
+changes two objects and pushes an e-mail. Another member finishes two orders in one record, perhaps of two shards. Two
+auditors drop their group and register it again. A carrier rewrites records that are older than a second. Each is a host
+of its own that is killed, paused and cut off, with a wrong clock and short timeouts.
+
+In the end each acknowledged order was handled, none twice, those of a key in order, and no message waits. No auditor
+saw a message twice, and none is missing that was pushed after the last registration of the group. The same holds after
+days have passed.
 """
 
 from __future__ import annotations
@@ -31,20 +34,20 @@ TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 
 
 class Shop:
-    """One run, and the answers that everybody got."""
+    """A run, and the answers that its hosts got."""
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.acknowledged: list[str] = []
         self.begun: list[str] = []
         self.repeated: set[str] = set()
-        """Orders that were pushed again: a group that is registered between the two pushes is owed the second."""
+        """Orders that were pushed again: a group that is registered between the two pushes gets the second."""
         self.registered = 0
-        """Orders that were begun when the group of auditors was registered last: of these some may have been pushed before."""
+        """The number of orders begun when the group of auditors was registered last; some of these may have been pushed before."""
         self.stop = False
         self._cluster = cluster
 
     async def run(self) -> None:
-        """Everybody works until the faults are over and all is handled; then it is checked."""
+        """Let all hosts work until the faults end and all orders are handled; then check."""
         cluster = self._cluster
         producers = [cluster.host(f"producer-{number}", self.produce) for number in (1, 2)]
         others = [cluster.host(f"member-{number}", self.handle) for number in (1, 2)]
@@ -66,7 +69,7 @@ class Shop:
             for host in carriers:
                 await host.stop()
             for group in ("default", AUDIT):
-                while (await orders.stats(group)).depth:  # noqa: ASYNC110 - virtual time: nobody waits
+                while (await orders.stats(group)).depth:  # noqa: ASYNC110 - virtual time costs no time
                     await asyncio.sleep(2.0)
             for host in others:
                 await host.stop()
@@ -74,7 +77,7 @@ class Shop:
         await self.days()
 
     async def days(self) -> None:
-        """Days go by, and a carrier tidies up: what was true is true, and an order is handled as on the first day."""
+        """Let days pass and a carrier rewrite: all checks hold as before, and an order is handled as on the first day."""
         await self._cluster.rest(DAYS_S)
         async with await self._cluster.connect() as client:
             store, orders, emails = await self.open(client)
@@ -96,7 +99,7 @@ class Shop:
         return store, orders, await Queue.open(store.log, "emails", object, shards=1)
 
     async def produce(self, env: boki.sim.Environment) -> None:
-        """Orders of one producer and one of its lives, in order."""
+        """Push orders, in order, as one incarnation of a producer."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             _, orders, _ = await self.open(client)
             life = env.random.token(4).hex()
@@ -118,14 +121,14 @@ class Shop:
                 await asyncio.sleep(env.random.below(150) / 1000)
 
     async def carry(self, env: boki.sim.Environment) -> None:
-        """Who carries."""
+        """Rewrite old records."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book("shop"))
             async with Carrier(log, [carried(log)], who=env.name, every_s=0.4, carry_ms=CARRY_MS):
                 await asyncio.Event().wait()
 
     async def handle(self, env: boki.sim.Environment) -> None:
-        """A member."""
+        """Handle orders."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             store, orders, emails = await self.open(client)
 
@@ -147,7 +150,7 @@ class Shop:
             await ship.run()
 
     async def handle_pairs(self, env: boki.sim.Environment) -> None:
-        """A member that ends two orders in one record, if two come."""
+        """Handle orders, finishing two in one record if two come."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             store, orders, emails = await self.open(client)
             consumer = orders.consume(
@@ -171,7 +174,7 @@ class Shop:
                             raise
 
     async def register(self, env: boki.sim.Environment) -> None:
-        """Drops the group of auditors and registers it again, while another host does so too."""
+        """Drop the group of auditors and register it again, while another host does so too."""
         async with await env.connect(timeout=4.0) as client:
             _, orders, _ = await self.open(client)
             while True:
@@ -182,7 +185,7 @@ class Shop:
                     pass
 
     async def audit(self, env: boki.sim.Environment) -> None:
-        """A member of the group that comes and goes; it begins again when its group is gone."""
+        """Consume as a member of the group that comes and goes; begin again when the group is gone."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             store, orders, _ = await self.open(client)
 
@@ -213,9 +216,9 @@ class Shop:
 
 
 async def program(cluster: boki.sim.Cluster) -> None:
-    """One run."""
+    """Run the shop once."""
     await Shop(cluster).run()
 
 
 QUEUE: Final = boki.sim.Subject(program, seconds=SECONDS, steady=True)
-"""For `boki sim run --profile queue`."""
+"""The subject of `boki sim run --profile queue`."""

@@ -1,6 +1,6 @@
-"""Queues in the words that people read on a terminal, and as JSON has them. Pure.
+"""Queues as people read them on a terminal, and as JSON. Pure.
 
-What others wrote (names, keys, texts) never moves a cursor or ends a line: what cannot be printed is shown as an escape.
+Names, keys and texts of others never move a cursor or end a line: unprintable characters are shown as escapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ERROR: Final = 200
 
 
 def seconds(ms: int) -> str:
-    """A time span: 0.2 s, 75 s, 3.5 h."""
+    """Return a time span as text: 0.2 s, 75 s, 3.5 h."""
     return (
         f"{ms / 1000:.1f} s"
         if ms < 100_000
@@ -27,12 +27,12 @@ def seconds(ms: int) -> str:
 
 
 def per_second(rate: float | None) -> str:
-    """A rate: 0.2/s, 1,200/s; nobody may know."""
+    """Return a rate as text: 0.2/s, 1,200/s; "not kept" for None."""
     return "not kept" if rate is None else f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
 
 
 def config_facts(config: Config) -> dict[str, Any]:
-    """A queue's settings as JSON has them."""
+    """Return a queue's settings for JSON."""
     return {
         "queue": config.queue,
         "mode": config.mode,
@@ -45,14 +45,14 @@ def config_facts(config: Config) -> dict[str, Any]:
 
 
 def config_line(config: Config) -> str:
-    """A queue on one line."""
+    """Return a queue on one line."""
     groups = ", ".join(printable(group) for group in sorted(config.groups))
     words = [printable(config.queue), f"{config.shards} shards", groups or "popped"]
     return "  ".join([*words, *(["paused"] if config.paused else [])])
 
 
 def stats_facts(stats: Stats) -> dict[str, Any]:
-    """How much waits, as JSON has it."""
+    """Return the statistics of a queue for JSON."""
     return {
         "queue": stats.queue,
         "group": stats.group,
@@ -70,35 +70,33 @@ def stats_facts(stats: Stats) -> dict[str, Any]:
 
 
 def stats_lines(stats: Stats) -> list[str]:
-    """How much waits, for people."""
-    whole = (
-        f"{stats.depth} not done, {stats.in_flight} in flight, {stats.delayed} delayed, oldest {seconds(stats.age_ms)}"
-    )
+    """Return the statistics of a queue as lines."""
+    whole = f"{stats.depth} unfinished, {stats.in_flight} in flight, {stats.delayed} delayed, oldest {seconds(stats.age_ms)}"
     if stats.unopened:
         whole += f", {stats.unopened} records that this program cannot open"
     lines = [f"{printable(stats.queue)}  {whole}{'  paused' if stats.paused else ''}"]
     if stats.mode == "consume":
         lines.append(f"    {consumers_line(stats)}")
     for one in stats.shards:
-        owner = printable(one.owner) or "nobody"
-        lines.append(f"    shard {one.shard}  {one.depth} not done, {one.in_flight} in flight  {owner}")
+        owner = printable(one.owner) or "no owner"
+        lines.append(f"    shard {one.shard}  {one.depth} unfinished, {one.in_flight} in flight  {owner}")
     return lines
 
 
 def consumers_line(stats: Stats) -> str:
-    """Who consumes, or since when nobody does."""
+    """Return the line that says which members consume, or since when none does."""
     if stats.alive:
         return f"consumed by {', '.join(printable(name) for name in stats.alive)}"
     if stats.seen_ms is None:
-        return f"nobody consumes: no member of group {printable(stats.group)!r} is known"
+        return f"no consumers: no member of group {printable(stats.group)!r} is known"
     last = max(stats.members, key=lambda one: one.seen_ms)
     ago = seconds(max(0, stats.at_ms - last.seen_ms))
     seen = "left, and was seen last" if last.leaves else "was seen last,"
-    return f"nobody consumes: {printable(last.member)} {seen} {ago} ago"
+    return f"no consumers: {printable(last.member)} {seen} {ago} ago"
 
 
 def peeked_facts(one: Peeked) -> dict[str, Any]:
-    """A message as JSON has it."""
+    """Return a message for JSON."""
     source = None
     if one.source is not None:
         source = {name: getattr(one.source, name) for name in one.source.__struct_fields__}
@@ -106,13 +104,13 @@ def peeked_facts(one: Peeked) -> dict[str, Any]:
 
 
 def error_text(source: Source) -> str:
-    """The error of a dead letter's last attempt on one line, "" where it raised none."""
+    """Return the error of a dead letter's last attempt on one line, "" if it raised none."""
     text = printable(source.error)
     return text if len(text) <= ERROR else text[: ERROR - 1] + "…"
 
 
 def peeked_line(one: Peeked) -> str:
-    """A message on one line."""
+    """Return a message on one line."""
     words = [str(Id(one.seqnum, one.number)), f"shard {one.shard}", one.state]
     if one.attempts:
         words.append(f"attempt {one.attempts}")

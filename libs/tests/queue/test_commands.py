@@ -68,12 +68,12 @@ def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
     queue.push({"to": EVIL}, key="ann")
     queue.push("later", delay_s=900)
     assert run("stats", "emails").out.splitlines() == [
-        "emails  2 not done, 0 in flight, 1 delayed, oldest 0.0 s",
-        "    nobody consumes: no member of group 'default' is known",
-        "    shard 0  2 not done, 0 in flight  nobody",
+        "emails  2 unfinished, 0 in flight, 1 delayed, oldest 0.0 s",
+        "    no consumers: no member of group 'default' is known",
+        "    shard 0  2 unfinished, 0 in flight  no owner",
     ]
     check = run("stats", "emails", "--check")
-    assert (check.code, check.err) == (1, "nobody consumes: no member of group 'default' is known\n")
+    assert (check.code, check.err) == (1, "no consumers: no member of group 'default' is known\n")
     with queue.consume(who="host-7") as messages:
         next(messages)
         assert run("stats", "emails", "--check").out.splitlines()[1] == "    consumed by host-7"

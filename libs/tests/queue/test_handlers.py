@@ -232,8 +232,8 @@ async def test_whatever_a_handler_raises_is_an_attempt_that_failed(another: Anot
     assert "in ship" in first and "bokiqueue/handlers.py" not in first, "the stack begins with the user's function"
     id = f"shard={letter.source.shard} message={letter.source.seqnum}-{letter.source.number}" if letter.source else ""
     assert all(f"queue=orders group=default {id} key=ann" in line for line in (first, last))
-    assert "it comes again" in first
-    assert "it comes again" not in last and "it is given up" in last
+    assert "it is redelivered" in first
+    assert "it is redelivered" not in last and "it is given up" in last
     source = letter.source
     assert source is not None and (source.attempts, source.reason) == (2, "too many attempts failed")
     assert type(error).__name__ in source.error and len(source.error) < 2_100

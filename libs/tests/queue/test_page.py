@@ -57,10 +57,10 @@ async def test_the_queues_of_a_book(requester: Requester, another: Another) -> N
     await another("popped", mode="pop")
     await (await another("still")).pause()
     text = await look(requester, book="shop")
-    assert "jobs default 1 0 0.0 s nobody consumes" in text
+    assert "jobs default 1 0 0.0 s no consumers" in text
     assert "jobs.dead default 0 0 none empty" in text
     assert "popped popped 0 0 none empty" in text and "still default 0 0 none paused" in text
-    assert "There is no queue in it." in await look(requester, book="nothing")
+    assert "The book has no queues." in await look(requester, book="nothing")
 
 
 async def test_a_queue_with_its_oldest_and_its_dead_letters(
@@ -79,7 +79,7 @@ async def test_a_queue_with_its_oldest_and_its_dead_letters(
         await anext(messages)
         await all_appended(messages)
         text = await look(requester, book="shop", queue="jobs")
-    assert "Not done 2 In flight 1 Delayed 1" in text
+    assert "Unfinished 2 In flight 1 Delayed 1" in text
     assert "shard 0 host-7 2 1 1" in text
     assert '"late" delayed 0' in text and '"now" in flight 1' in text
     assert '"bad" jobs no good 1' in text
@@ -101,14 +101,14 @@ async def test_the_page_of_a_queue_of_dead_letters_says_why_each_is_there(
     assert "State keeps dead letters Dead letters of jobs" in text
     assert "Message Of Why Error Attempts Given up (UTC)" in text
     assert "too many attempts failed ValueError('no such address') 1 " in text and '"bad" jobs ' in text
-    assert "nobody consumes" not in text and "each message comes again" not in text
+    assert "no consumers" not in text and "each message is redelivered" not in text
     assert "`boki queue redrive` sends them back" in text
     assert "jobs.dead default 1 0 0.0 s keeps dead letters" in await look(requester, book="shop")
     dead = await Queue.open(queue.log.book, "jobs.dead", object)
     async with dead.consume(who="host-7") as messages:
         await (await anext(messages)).ack()
     text = await look(requester, book="shop", queue="jobs.dead")
-    assert "State empty Dead letters of jobs" in text and "each message comes again" not in text
+    assert "State empty Dead letters of jobs" in text and "each message is redelivered" not in text
 
 
 async def test_what_is_not_there_is_text(requester: Requester, queue: Queue[object]) -> None:

@@ -220,7 +220,7 @@ async def test_a_queue_that_is_popped_takes_each_message_once(another: Another) 
         await other.pop()
     with pytest.raises(WrongMode):
         queue.consume()
-    with pytest.raises(InvalidArgument, match="first in, first out"):
+    with pytest.raises(InvalidArgument, match="neither"):
         await queue.push(1, delay_s=1)
 
 

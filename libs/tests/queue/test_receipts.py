@@ -19,11 +19,11 @@ def test_the_one_who_has_it_may_decide() -> None:
     ("claim", "number", "why"),
     [
         (0, 2, "another owner"),
-        (11, 2, "claimed anew"),
+        (11, 2, "claimed again"),
         (10, None, "decided already"),
         (10, 3, "handed out again"),
     ],
 )
-def test_nobody_else_may(claim: int, number: int | None, why: str) -> None:
+def test_no_other_handler_may_decide(claim: int, number: int | None, why: str) -> None:
     with pytest.raises(StaleReceipt, match=why):
         check(RECEIPT, claim, number)
