@@ -39,8 +39,8 @@ from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.net.lasting_ports import lasting_port
 from bokiflow.tables import Schema, Tables
 from bokiflow.tables.cassandra_port import CassandraTables
-from bokilib.codec import JsonObject
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.codec import JsonObject
 from bokistore import BokiStore
 from examples.apps.application import Application
 from examples.apps.load import LoadGenerator

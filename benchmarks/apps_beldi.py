@@ -28,7 +28,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, S
 from cassandra.policies import RoundRobinPolicy
 
 from benchmarks.apps_functions import Change, Function
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 
 PART_WRITES: Final = 100
 KEYSPACE: Final = "beldi"

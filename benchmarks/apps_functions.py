@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 from examples.hotel.app import SoldOut
 from examples.hotel.rules import nearest, rate_of, recommended
 

@@ -24,7 +24,7 @@ from benchmarks.apps_beldi import Beldi
 from benchmarks.apps_functions import FUNCTIONS, Change, Function
 from boki_common.errors import BokiError
 from boki_common.runtime.process import loop_factory
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 from bokistore import BokiStore, Transaction
 from examples.apps.service import RequestBody, serving
 from examples.apps.service import Service as BokiService

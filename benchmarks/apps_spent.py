@@ -21,9 +21,9 @@ import bokiflow
 from benchmarks.apps_functions import FUNCTIONS
 from benchmarks.apps_peer import Plain, book_of
 from boki_common.errors import BokiError
-from bokilib.codec import Json
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort, TicketPort
+from bokilib.records.codec import Json
 from bokistore import BokiStore
 from examples.apps.application import Application, WorkflowSet
 from examples.apps.row_store import ObjectRowStore

@@ -23,8 +23,9 @@ from benchmarks.bench import Bench
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_programs import DAY_S, app, asleep, steps, waits
 from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
-from bokiflow import Call, Flow, Handle, Worker, inspection
-from bokiflow.collect_rules import AGES
+from bokiflow import Call, Flow, Handle, Worker
+from bokiflow.history import inspection
+from bokiflow.retention.collect_rules import AGES
 
 HANDLES: Final = 4_096
 CLIENTS: Final = 4

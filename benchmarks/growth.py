@@ -21,7 +21,7 @@ from benchmarks.bench import Bench
 from benchmarks.store_growth import QUIET_S, TERM_S, Samples, draw, judge
 from bokiflow import App, Worker
 from bokilib import Carrier, Log
-from bokilib.checkpoint_rules import Ages
+from bokilib.retention.checkpoint_rules import Ages
 from bokiqueue import Queue, carried
 from bokistore import BokiStore, Inc, StoreSettings
 

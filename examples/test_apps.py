@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from boki.testing import MemoryCluster
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokistore import BokiStore
 from examples.apps import service_client
 from examples.apps.application import Answer, Request

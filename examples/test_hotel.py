@@ -21,9 +21,9 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import Handle, Worker
-from bokilib.codec import Json, JsonObject
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
+from bokilib.records.codec import Json, JsonObject
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings
 from examples.apps.application import Answer, Request, operation_of

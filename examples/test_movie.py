@@ -19,8 +19,8 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import Worker
-from bokilib.codec import JsonObject
 from bokilib.ports import BookPort
+from bokilib.records.codec import JsonObject
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from examples.apps.application import Answer, Request
 from examples.apps.trial import trial

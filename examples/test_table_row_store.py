@@ -12,7 +12,7 @@ import pytest
 from boki.testing import MemoryCluster
 from bokiflow import Worker
 from bokiflow.tables import MemoryTables, Tables, TableUnavailable
-from bokilib.log import Log
+from bokilib.append.log import Log
 from examples.apps.table_row_store import TableRowStore
 from examples.hotel import data_set
 from examples.hotel.app import Hotel, SoldOut

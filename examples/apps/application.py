@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import bokiflow
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 from examples.apps.row_store import RowStore
 
 

@@ -11,8 +11,8 @@ from functools import update_wrapper
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import bokiflow
-from bokilib.codec import JsonObject
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.codec import JsonObject
 from bokistore import BokiStore, Transaction
 
 P = ParamSpec("P")

@@ -29,7 +29,7 @@ import boki
 import bokiflow
 from boki_common.errors import BokiError, UsageError
 from bokiflow.tables import Tables
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokistore import BokiStore, StoreSettings
 from examples import process
 from examples.apps.application import Application

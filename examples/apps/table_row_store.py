@@ -14,8 +14,8 @@ from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 import bokiflow
 from boki_common.errors import BokiError
 from bokiflow.tables import Schema, Tables, Transaction
-from bokilib.codec import JsonObject
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.codec import JsonObject
 from examples.apps.row_store import RowTransaction
 
 P = ParamSpec("P")

@@ -26,7 +26,7 @@ import aiohttp
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from boki_common.net.lasting_ports import lasting_port
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 from examples.apps.application import Answer, Application
 from examples.apps.load import LoadGenerator
 from examples.apps.page import OperationRow, SnapshotCheck, TrialStatus, page

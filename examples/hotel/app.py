@@ -18,7 +18,7 @@ from typing import Final, cast
 
 import bokiflow
 from boki_common.errors import LogBookError
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 from examples.apps.row_store import RowStore, RowTransaction
 from examples.hotel.rules import nearest, rate_of, recommended
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 from examples.apps.application import Answer
 
 HOLDS: Final = (

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 
 POINTS: Final = 80
 PROFILES: Final = 79

@@ -10,7 +10,7 @@ from math import asin, cos, radians, sin, sqrt
 from typing import Any, Final, cast
 
 from boki_common.errors import InvalidArgument
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 
 EARTH_KM: Final = 6_371.0
 NEAR_KM: Final = 10.0

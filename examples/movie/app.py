@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import bokiflow
 from boki_common.errors import LogBookError
-from bokilib.codec import Json
+from bokilib.records.codec import Json
 from examples.apps.row_store import RowStore, RowTransaction
 
 

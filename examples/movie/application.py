@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 from examples.apps.application import Application, Mix, RandomSource, Request
 from examples.movie.app import Movie
 from examples.movie.checks import HOLDS, always, check

@@ -24,8 +24,8 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokiflow import Flow
-from bokiflow.inspection import Known
-from bokiqueue.events import Source
+from bokiflow.history.inspection import Known
+from bokiqueue.model.events import Source
 from examples.orders.app import BOOK, ITEMS, Order, Shop, workflow_of
 from examples.orders.checks import OrderEnd, ShopState, check, ends, unfinished
 from examples.orders.wrong import WRONG

@@ -14,12 +14,12 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from bokiflow import flow_events as flow
-from bokilib.events import Envelope
-from bokiqueue import events as queue
-from bokiqueue.items import body_of
-from bokistore import events as store
-from bokistore.fold import View, after_event
+from bokiflow.model import flow_events as flow
+from bokilib.records.events import Envelope
+from bokiqueue.model import events as queue
+from bokiqueue.model.items import body_of
+from bokistore.model import events as store
+from bokistore.model.fold import View, after_event
 from itests.chaos.app import ACCOUNTS, OPENING, SCHEDULE_S
 
 SHOWN: Final = 200

@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
-from bokiflow.flow_events import Ended, Started, Transacted
-from bokiflow.outcomes import Outcome
-from bokilib.events import Event, encode, open_record
-from bokiqueue.events import Item, Pushed
-from bokiqueue.items import item_of
-from bokistore.events import Commit
-from bokistore.operations import Inc, Set
+from bokiflow.model.flow_events import Ended, Started, Transacted
+from bokiflow.model.outcomes import Outcome
+from bokilib.records.events import Event, encode, open_record
+from bokiqueue.model.events import Item, Pushed
+from bokiqueue.model.items import item_of
+from bokistore.model.events import Commit
+from bokistore.model.operations import Inc, Set
 from itests.chaos.app import ACCOUNTS, OPENING
 from itests.chaos.checks import Last, Logged, Told, check, result_of
 from itests.chaos.strikes import kind_of

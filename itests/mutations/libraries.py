@@ -8,12 +8,12 @@ from itests.mutations.patch import patches
 
 LIBRARIES_MUTATIONS: Final = patches(r"""
 a lease that a heartbeat names is not kept
-bokilib libs/tests/lib/test_lease_rules.py::test_a_member_is_dead_after_its_own_lease_whatever_that_of_the_observer_is
+bokilib libs/tests/lib/follow/test_lease_rules.py::test_a_member_is_dead_after_its_own_lease_whatever_that_of_the_observer_is
 -        if lease_s > 0:
 +        if lease_s < 0:
 
 a claim of another object of the process is adopted
-bokilib libs/tests/lib/test_fence.py::test_a_claim_is_adopted_only_by_the_object_that_appended_it
+bokilib libs/tests/lib/append/test_fence.py::test_a_claim_is_adopted_only_by_the_object_that_appended_it
 -        return (found.by, found.who, found.token) == (self._log.by, self._who, self.token)
 +        return (found.by, found.who) == (self._log.by, self._who)
 
@@ -23,32 +23,32 @@ logbook logbook/tests/engine/read/test_missing_model.py::test_all_that_is_missin
 +        if begins and stop > floor:
 
 a round runs only what its own program has
-bokiflow libs/tests/flow/test_debounce.py::test_a_worker_that_lacks_the_workflow_runs_the_round
+bokiflow libs/tests/flow/client/test_debounce.py::test_a_worker_that_lacks_the_workflow_runs_the_round
 -Call(named(app, newest.workflow), newest.args)
 +Call(app.find(newest.workflow), newest.args)
 
 a schedule starts only what its own program has
-bokiflow libs/tests/flow/test_schedules.py::test_a_worker_that_lacks_the_workflow_keeps_the_schedule
+bokiflow libs/tests/flow/client/test_schedules.py::test_a_worker_that_lacks_the_workflow_keeps_the_schedule
 -Call(named(app, found.workflow), found.args)
 +Call(app.find(found.workflow), found.args)
 
 an error whose class is lost is delivered as another one
-bokiflow libs/tests/flow/test_instance.py::test_an_error_whose_class_is_missing_is_not_delivered_live_either
+bokiflow libs/tests/flow/runtime/test_instance.py::test_an_error_whose_class_is_missing_is_not_delivered_live_either
 -        lost = None if error is None else missing_class(error, *self._places(wait))
 +        lost = None
 
 what is begun in vain is begun again at once
-bokiflow libs/tests/flow/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker
+bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker
 -        if cancelled or not lost or not left_ms:
 +        if cancelled or lost or not left_ms:
 
 what a workflow recorded before its last claim is not looked at
-bokiflow libs/tests/flow/test_held_back.py::test_what_recorded_something_is_begun_at_once_however_often_workers_are_lost
+bokiflow libs/tests/flow/worker/test_held_back.py::test_what_recorded_something_is_begun_at_once_however_often_workers_are_lost
 -    if vain == 1:
 +    if vain < 0:
 
 a workflow that only waits is held back for longer each time
-bokiflow libs/tests/flow/test_held_back.py::test_what_waits_is_held_back_once_at_most
+bokiflow libs/tests/flow/worker/test_held_back.py::test_what_waits_is_held_back_once_at_most
 -            self._flush.add(Entry(events.Waits(self.id)))
 +            pass
 
@@ -63,7 +63,7 @@ sdk logbook/tests/sdk/test_wrong_loop.py::test_confined_code_is_refused_also_in_
 +        if not self._flush_scheduled:
 
 a missing workflow is waited for
-bokiflow libs/tests/flow/test_results.py::test_a_missing_one_is_told_unless_the_call_waits_for_its_start
+bokiflow libs/tests/flow/client/test_results.py::test_a_missing_one_is_told_unless_the_call_waits_for_its_start
 -                self._missing(id)
 +                pass
 
@@ -78,7 +78,7 @@ bokistore libs/tests/store/test_checkpoint_reads.py::test_who_carries_does_not_t
 +                    pass
 
 what is missing now was always missing
-bokistore libs/tests/store/test_snapshot_reads.py::test_an_idle_process_does_not_date_an_absence_back_to_where_it_was
+bokistore libs/tests/store/read/test_snapshot_reads.py::test_an_idle_process_does_not_date_an_absence_back_to_where_it_was
 -        upto = max(upto, view.seen) if proven else 0
 +        upto = max(upto, view.seen)
 
@@ -94,7 +94,7 @@ bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_f
 +    if False:
 
 what waits for its key fills the memory
-bokiqueue libs/tests/queue/test_delivery_rules.py::test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes
+bokiqueue libs/tests/queue/model/test_delivery_rules.py::test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes
 -        return len(self) - min(len(self.entries), self._following + len(self._later) + self._others)
 +        return len(self)
 
@@ -109,12 +109,12 @@ bokiqueue libs/tests/queue/test_popper.py::test_a_pop_waits_for_all_shards_thoug
 +        tags_of = [one.messages for one in chosen][:CURSOR_TAGS]
 
 what ended a wait is the end of its record
-bokiqueue libs/tests/queue/test_handlers.py::test_a_wait_that_was_ended_proves_nothing_about_its_record
+bokiqueue libs/tests/queue/consume/test_handlers.py::test_a_wait_that_was_ended_proves_nothing_about_its_record
 -    return False if isinstance(error, BokiError) and error.definite else None
 +    return None if isinstance(error, BokiError) and not error.definite else False
 
 any unknown record that happened is the ACK
-bokiqueue libs/tests/queue/test_handlers.py::test_a_record_of_unknown_outcome_that_the_body_appended_itself_is_no_ack
+bokiqueue libs/tests/queue/consume/test_handlers.py::test_a_record_of_unknown_outcome_that_the_body_appended_itself_is_no_ack
 -                happened = False if error is raised else await _happened(error)
 +                happened = await _happened(error)
 
@@ -124,7 +124,7 @@ bokiqueue libs/tests/queue/test_leaving.py::test_a_member_that_ends_while_it_tak
 +        pass
 
 a redrive holds what is no letter
-bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved
+bokiqueue libs/tests/queue/manage/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved
 -    return item.source is not None
 +    return True
 @@
@@ -148,7 +148,7 @@ gateway gateway/tests/calls/test_encodings.py::test_members_that_stand_for_nothi
 +        if self._members > MEMBERS and False:
 
 one member's lost claim ends all who shared the record
-bokiqueue libs/tests/queue/test_together.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
+bokiqueue libs/tests/queue/push/test_together.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
 -        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
 +        failed = [one for one in several if isinstance(error, Conflict)]
 
@@ -172,7 +172,7 @@ bokistore libs/tests/store/test_checkpoint_reads.py::test_finding_nothing_as_of_
 +        pass
 
 in a new book a missing object is missing as of no place
-bokistore libs/tests/store/test_snapshot_reads.py::test_what_is_missing_in_a_new_book_can_be_written_blind
+bokistore libs/tests/store/read/test_snapshot_reads.py::test_what_is_missing_in_a_new_book_can_be_written_blind
 -self.log.book.position or FIRST)
 +self.log.book.position or 0)
 @@
@@ -190,24 +190,24 @@ bokistore libs/tests/store/test_checkpoint_reads.py::test_a_history_that_is_repl
 +            if False and after.places != now.places:
 
 a transaction that was given up gets a turn
-bokistore libs/tests/store/test_group_commit.py::test_a_transaction_given_up_while_its_record_loses_leaves_no_turn
+bokistore libs/tests/store/commit/test_group_commit.py::test_a_transaction_given_up_while_its_record_loses_leaves_no_turn
 -        if job.future.done():
 -            return
 -        job.losses += 1
 +        job.losses += 1
 
 an error of the driver ends only those that are ready
-bokistore libs/tests/store/test_group_commit.py::test_an_error_of_the_hook_ends_all_whose_record_was_split
+bokistore libs/tests/store/commit/test_group_commit.py::test_an_error_of_the_hook_ends_all_whose_record_was_split
 -            for job in (*jobs.values(), *self._ready.values()):
 +            for job in list(self._ready.values()):
 
 a turn is kept for an owner without end
-bokistore libs/tests/store/test_jobs.py::test_a_turn_is_kept_for_an_owner_no_longer_than_a_body_may_run
+bokistore libs/tests/store/commit/test_jobs.py::test_a_turn_is_kept_for_an_owner_no_longer_than_a_body_may_run
 -            self._hold(job)
 +            job.held = True
 
 the streams of many locks are one read
-bokiflow libs/tests/flow/test_lock_reading.py::test_a_record_that_a_locks_stream_has_no_more_is_none_of_its
+bokiflow libs/tests/flow/locks/test_lock_reading.py::test_a_record_that_a_locks_stream_has_no_more_is_none_of_its
 -(_records(opened, name, position) for name in left)
 +(_records(opened, name, position, left) for name in left)
 @@
@@ -223,17 +223,17 @@ bokiflow libs/tests/flow/tables/test_swaps.py::test_a_zombie_whose_operation_is_
 +            if envelope.by == log.by and known == start:
 
 transactions of workflows commit one by one
-bokiflow libs/tests/flow/test_transactional.py::test_workflows_that_change_one_object_at_once_take_few_records
+bokiflow libs/tests/flow/runtime/test_transactional.py::test_workflows_that_change_one_object_at_once_take_few_records
 -            if isinstance(ask.store, StagingStore):
 +            if False and isinstance(ask.store, StagingStore):
 
 a process that lost a record sends the next one at once
-bokistore libs/tests/store/test_turns.py::test_a_process_that_loses_pauses_longer_each_time_and_unlike_others
+bokistore libs/tests/store/commit/test_turns.py::test_a_process_that_loses_pauses_longer_each_time_and_unlike_others
 -        return longest * (0.5 + 0.5 * self._draw()), claims
 +        return 0.0, claims
 
 a look asks for the time twice
-bokiqueue libs/tests/queue/test_consumer.py::test_a_message_that_comes_due_during_a_look_is_handed_out_by_the_next_one
+bokiqueue libs/tests/queue/consume/test_consumer.py::test_a_message_that_comes_due_during_a_look_is_handed_out_by_the_next_one
 -owner.hand_out(room, now_s)
 +owner.hand_out(room, now_s + 1.0)
 
@@ -248,13 +248,13 @@ bokiqueue libs/tests/queue/test_queue.py::test_a_queue_of_an_older_version_witho
 +        return self.max_deliveries
 
 the state of a schedule is read from the stream of what it emitted
-bokiflow libs/tests/flow/test_schedules.py::test_its_state_is_known_after_its_history_was_rewritten
+bokiflow libs/tests/flow/client/test_schedules.py::test_its_state_is_known_after_its_history_was_rewritten
 -    try:
 -        return schedule_rules.fold(await inspection.whole_history(log, id))
 -    except Trimmed:  # it ended meanwhile
 -        return None
-+    from bokiflow.flow_events import PICKER, Emitted
-+    from bokilib.tags import flow_output
++    from bokiflow.model.flow_events import PICKER, Emitted
++    from bokilib.records.tags import flow_output
 +
 +    record = await log.book.read_prev(flow_output(id, _STATE), consistency="linearizable")
 +    while record is not None:
@@ -266,12 +266,12 @@ bokiflow libs/tests/flow/test_schedules.py::test_its_state_is_known_after_its_hi
 +    return None
 
 a schedule that is refused ends the setting of all
-bokiflow libs/tests/flow/test_schedules.py::test_one_that_is_refused_holds_up_no_other
+bokiflow libs/tests/flow/client/test_schedules.py::test_one_that_is_refused_holds_up_no_other
 -            log.error("schedule not set: it was refused", name=plan.name, error=str(error))
 +            raise
 
 a schedule that ended is never set again
-bokiflow libs/tests/flow/test_schedules.py::test_one_that_ended_is_set_again_by_the_next_program
+bokiflow libs/tests/flow/client/test_schedules.py::test_one_that_ended_is_set_again_by_the_next_program
 -        while held is not None and held.ended is not None:
 +        while held is None and id == "":
 

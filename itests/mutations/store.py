@@ -8,12 +8,12 @@ from itests.mutations.patch import patches
 
 STORE_MUTATIONS: Final = patches(r"""
 a checkpoint expects nothing
-bokistore libs/tests/store/test_checkpointer.py::test_a_checkpointer_at_any_point_of_another
+bokistore libs/tests/store/retention/test_checkpointer.py::test_a_checkpointer_at_any_point_of_another
 -{**expect, tag: last}, (event,))
 +{}, (event,))
 
 trimmed is by the newest checkpoint
-bokilib libs/tests/store/test_checkpointer.py::test_snapshots_within_the_grace_are_still_there
+bokilib libs/tests/store/retention/test_checkpointer.py::test_snapshots_within_the_grace_are_still_there
 -    previous = wholes[1]
 +    previous = wholes[0]
      return Marks(
@@ -23,53 +23,53 @@ bokilib libs/tests/store/test_checkpointer.py::test_snapshots_within_the_grace_a
          if not self._young
 
 a checkpoint is made without counting again
-bokistore libs/tests/store/test_checkpointer.py::test_processes_that_all_see_it_grow_do_not_all_make_the_checkpoint
+bokistore libs/tests/store/retention/test_checkpointer.py::test_processes_that_all_see_it_grow_do_not_all_make_the_checkpoint
 -        if not state.records or (records and not due(state.records, state.size, records, size)):
 +        if not state.records:
 
 parts of two writers make one checkpoint
-bokilib libs/tests/lib/test_checkpoint_rules.py::test_parts_of_two_writers_are_never_one_checkpoint
+bokilib libs/tests/lib/retention/test_checkpoint_rules.py::test_parts_of_two_writers_are_never_one_checkpoint
 -(part.by, part.covers, part.parts, part.part + 1) != (
 -            before.by,
 +(part.covers, part.parts, part.part + 1) != (
 
 a deletion leaves the checkpoints alone
-bokistore libs/tests/store/test_checkpointer.py::test_what_is_deleted_stays_deleted_and_its_records_go
+bokistore libs/tests/store/retention/test_checkpointer.py::test_what_is_deleted_stays_deleted_and_its_records_go
 -                joined[tags.store_checkpoint(event.name)] = None
 +                pass
 
 a deletion goes before its object is seen to be forgotten
-bokistore libs/tests/store/test_checkpointer.py::test_what_is_made_anew_while_it_is_being_forgotten_can_be_read
+bokistore libs/tests/store/retention/test_checkpointer.py::test_what_is_made_anew_while_it_is_being_forgotten_can_be_read
 -                if await self._is_forgotten(subject.stream):
 +                if True:
 
 a deletion ends what follows in its record
-bokistore libs/tests/store/test_upkeep.py::test_what_is_deleted_and_made_anew_in_one_transaction_is_there
+bokistore libs/tests/store/retention/test_upkeep.py::test_what_is_deleted_and_made_anew_in_one_transaction_is_there
 -seqnum - 1 if anew else seqnum, 0, 1
 +seqnum, 0, 1
 
 what is idle stays where it is
-bokilib libs/tests/store/test_upkeep.py::test_whole_terms_can_go_though_nothing_happens
+bokilib libs/tests/store/retention/test_upkeep.py::test_whole_terms_can_go_though_nothing_happens
 -    return now_ms - wholes[0].time_ms >= ages.carry_ms
 +    return newest > wholes[0].covers
 
 retention begins anew with each carry
-bokistore libs/tests/store/test_upkeep.py::test_of_what_is_deleted_nothing_is_left_after_the_retention
+bokistore libs/tests/store/retention/test_upkeep.py::test_of_what_is_deleted_nothing_is_left_after_the_retention
 -[_end(subject, snapshot, last.ended_ms)]
 +[_end(subject, snapshot, last.time_ms)]
 
 an object and a bucket of one name share checkpoints
-bokistore libs/tests/store/test_upkeep.py::test_an_object_and_a_bucket_of_the_same_name_are_distinguished
+bokistore libs/tests/store/retention/test_upkeep.py::test_an_object_and_a_bucket_of_the_same_name_are_distinguished
 -        if isinstance(event, of_checkpoints) and event.name == subject.name:
 +        if isinstance(event, (Checkpoint, DirectoryCheckpoint)) and event.name == subject.name:
 
 two claim one fence
-bokilib libs/tests/lib/test_fence.py::test_of_many_who_want_it_one_gets_it
+bokilib libs/tests/lib/append/test_fence.py::test_of_many_who_want_it_one_gets_it
 -Contribution((self.tag,), expect, (Claimed(
 +Contribution((self.tag,), {}, (Claimed(
 
 a heartbeat counts from its answer
-bokilib libs/tests/lib/test_members.py::test_a_lease_counts_from_when_the_heartbeat_was_sent
+bokilib libs/tests/lib/follow/test_members.py::test_a_lease_counts_from_when_the_heartbeat_was_sent
 -self._acked, self._acked_sent_s = seqnum, sent_s
 +self._acked, self._acked_sent_s = seqnum, self._now()
 
@@ -79,22 +79,22 @@ bokilib libs/tests/store/test_histories.py::test_serializable_histories_have_no_
 +[*written]
 
 of two snapshots the later is expected
-bokilib libs/tests/lib/test_isolation.py::test_of_two_snapshots_the_lower_is_expected
+bokilib libs/tests/lib/records/test_isolation.py::test_of_two_snapshots_the_lower_is_expected
 -is None else min(before, seqnum)
 +is None else max(before, seqnum)
 
 who ran on another's state expects its writes only
-bokistore libs/tests/store/test_group_commit.py::test_who_ran_on_anothers_state_expects_what_it_read_at_snapshot_isolation_too
+bokistore libs/tests/store/commit/test_group_commit.py::test_who_ran_on_anothers_state_expects_what_it_read_at_snapshot_isolation_too
 -            part = joined([part, reads])
 +            pass
 
 who ran on the state of one that lost stands
-bokistore libs/tests/store/test_group_rules.py::test_who_ran_on_the_state_of_one_that_failed_runs_again_and_so_on
+bokistore libs/tests/store/commit/test_group_rules.py::test_who_ran_on_the_state_of_one_that_failed_runs_again_and_so_on
 - or member.ran_on & (out | rerun.keys()))
 +)
 
 an error is raised before what it came of is in the log
-bokistore libs/tests/store/test_group_commit.py::test_an_error_that_came_of_what_did_not_happen_is_not_raised
+bokistore libs/tests/store/commit/test_group_commit.py::test_an_error_that_came_of_what_did_not_happen_is_not_raised
 -        if not writes and not member.ran_on:
 +        if not writes:
 
@@ -104,7 +104,7 @@ bokistore libs/tests/models/test_groups.py::test_in_every_schedule_it_is_as_if_o
 +    if outdated(member, newest):
 
 a slow body has no turn
-bokistore libs/tests/store/test_bodies.py::test_a_slow_body_on_a_hot_object_commits_and_others_go_on
+bokistore libs/tests/store/commit/test_bodies.py::test_a_slow_body_on_a_hot_object_commits_and_others_go_on
 -        if losses >= self._losses:
 +        if losses < 0:
 
@@ -113,12 +113,12 @@ bokistore libs/tests/store/test_collection.py::test_a_scan_of_a_serializable_tra
 -        self.staging.scans(collection)
 
 any view is believed
-bokistore libs/tests/store/test_view_format.py::test_aux_data_of_another_record_is_nothing
+bokistore libs/tests/store/model/test_view_format.py::test_aux_data_of_another_record_is_nothing
 -    if not aux or aux[: _CRC.size] != _crc(seqnum, aux[_CRC.size :]):
 +    if not aux:
 
 a fold passes over a gap
-bokilib libs/tests/store/test_snapshot_reads.py::test_a_history_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one
+bokilib libs/tests/store/read/test_snapshot_reads.py::test_a_history_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one
 -                raise item.error()
 +                continue
 
@@ -138,45 +138,45 @@ bokistore libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_a
 +        if any(name not in found for name in self.bases):
 
 what a member did not expect is known after its record
-bokistore libs/tests/store/test_open_snapshot.py::test_what_a_member_did_not_expect_is_not_known_after_its_record
+bokistore libs/tests/store/commit/test_open_snapshot.py::test_what_a_member_did_not_expect_is_not_known_after_its_record
 -for name, base in known.items() if store_object(name) in member.part.expect}
 +for name, base in known.items()}
 
 a sweep takes who was given more time
-bokistore libs/tests/store/test_expiry.py::test_objects_whose_time_is_over_go_by_themselves
+bokistore libs/tests/store/retention/test_expiry.py::test_objects_whose_time_is_over_go_by_themselves
 -    if not view.exists or view.expires_ms != at_ms:
 +    if not view.exists:
 
 a name outlives the object whose time is over
-bokistore libs/tests/store/test_expiry.py::test_objects_whose_time_is_over_go_by_themselves
+bokistore libs/tests/store/retention/test_expiry.py::test_objects_whose_time_is_over_go_by_themselves
 -        tx.enter(collection, id, there=False)
 +        pass
      tx.delete(name)
 
 an object is read from memory whatever the session has seen
-sdk libs/tests/store/test_followed.py::test_what_the_session_saw_in_another_book_is_seen
+sdk libs/tests/store/read/test_followed.py::test_what_the_session_saw_in_another_book_is_seen
 - <= within_s and self.view.session.covered_by(token)
 + <= within_s
 
 an object is read from memory however long ago a request was sent
-sdk libs/tests/store/test_followed.py::test_it_reads_the_log_again_when_no_request_was_sent_for_so_long
+sdk libs/tests/store/read/test_followed.py::test_it_reads_the_log_again_when_no_request_was_sent_for_so_long
 -self._connection.elapsed() - asked_s <= within_s and self.view.session.covered_by(token)
 +self.view.session.covered_by(token)
 
 an object that is followed goes on over a gap
-bokistore libs/tests/store/test_followed.py::test_who_is_overtaken_by_a_checkpoint_reads_the_log_and_follows_anew
+bokistore libs/tests/store/read/test_followed.py::test_who_is_overtaken_by_a_checkpoint_reads_the_log_and_follows_anew
 -        if not isinstance(item, Read) or self._choice.idle(name, self._clock()):
 +        if not isinstance(item, Read):
 +            return
 +        if self._choice.idle(name, self._clock()):
 
 a process that keeps losing claims nothing
-bokistore libs/tests/store/test_group_commit.py::test_a_process_that_commits_without_rest_starves_no_other
+bokistore libs/tests/store/commit/test_group_commit.py::test_a_process_that_commits_without_rest_starves_no_other
 -        if part is None:
 +        if True:
 
 a claim is a version of its object
-bokistore libs/tests/store/test_group_commit.py::test_a_claim_changes_nothing
+bokistore libs/tests/store/commit/test_group_commit.py::test_a_claim_changes_nothing
 -    return not isinstance(event, Commit) or bool(event.operations)
 +    return True
 """)

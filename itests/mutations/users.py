@@ -142,12 +142,12 @@ common common/tests/runtime/test_bodies.py::test_calls_that_are_cancelled_level_
 +REPLACED_S: Final = 0.0
 
 a drain records that a step begins
-bokiflow libs/tests/flow/test_draining.py::test_a_drain_begins_no_step_that_runs_at_most_once
+bokiflow libs/tests/flow/worker/test_draining.py::test_a_drain_begins_no_step_that_runs_at_most_once
 -        return entry.begins or (bool(self.held) and not entry.delivers and not entry.note)
 +        return False
 
 a step that is withdrawn counts as begun
-bokiflow libs/tests/flow/test_draining.py::test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_once
+bokiflow libs/tests/flow/worker/test_draining.py::test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_once
 -                self._withdraw(one.event)
 +                pass
 """)

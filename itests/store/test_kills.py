@@ -16,7 +16,7 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
-from bokilib.isolation import Isolation
+from bokilib.records.isolation import Isolation
 from bokistore import BokiStore
 from bokistore.testing.cycles import Transacted, anomalies
 from itests.store.worker import BOOK

@@ -14,7 +14,7 @@ import sys
 from typing import Any, TextIO, cast
 
 import boki
-from bokilib.isolation import Isolation
+from bokilib.records.isolation import Isolation
 from bokistore import BokiStore, StoreSettings, Transaction
 
 BOOK = "histories"

@@ -21,11 +21,11 @@
 """
 
 from boki_common.runtime.bodies import ThreadBodies
-from bokiflow.app import App
-from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.collector import Collected, collect
-from bokiflow.cron import Missed, Skipped, Timing
+from bokiflow.client.app import App
+from bokiflow.client.flow import Flow
+from bokiflow.client.handles import Handle
+from bokiflow.client.schedules import Firing, Schedule, Schedules
 from bokiflow.errors import (
     IdExpired,
     IdReused,
@@ -39,9 +39,14 @@ from bokiflow.errors import (
     StepInterrupted,
     WorkflowBlocked,
 )
-from bokiflow.flow import Flow
-from bokiflow.handles import Handle
-from bokiflow.in_workflow import (
+from bokiflow.execute.traces import Tracing
+from bokiflow.history.inspection import Done, Known
+from bokiflow.history.instance_state import Status
+from bokiflow.locks.locks import Lock, LockMode, lock
+from bokiflow.model.cron import Missed, Skipped, Timing
+from bokiflow.retention.collector import Collected, collect
+from bokiflow.runtime.calls import Call, Step, SyncStep, Workflow
+from bokiflow.runtime.in_workflow import (
     as_completed,
     due_ms,
     emit,
@@ -55,14 +60,9 @@ from bokiflow.in_workflow import (
     unique,
     workflow_id,
 )
-from bokiflow.inspection import Done, Known
-from bokiflow.instance_state import Status
-from bokiflow.locks import Lock, LockMode, lock
-from bokiflow.retry_rules import Retry
-from bokiflow.schedules import Firing, Schedule, Schedules
-from bokiflow.traces import Tracing
-from bokiflow.worker import Worker
-from bokilib.codec import Json
+from bokiflow.runtime.retry_rules import Retry
+from bokiflow.worker.worker import Worker
+from bokilib.records.codec import Json
 
 __all__ = [
     "App",

@@ -110,7 +110,7 @@ async def _start(
     attributes: dict[str, str],
 ) -> int:
     from bokiflow import App, Flow
-    from bokiflow.by_name import named
+    from bokiflow.client.by_name import named
     from bokiflow_tools.listing import groups
     from bokiflow_tools.living import living
 
@@ -289,8 +289,8 @@ def _register_fork(group: CommandGroup) -> None:
 
         async def work() -> int:
             from boki_common.errors import Trimmed
-            from bokiflow import inspection
-            from bokiflow.fork_rules import Leaves, leaves
+            from bokiflow.history import inspection
+            from bokiflow.history.fork_rules import Leaves, leaves
 
             async with opened(invocation, book) as log, flow_of(log, id) as flow:
                 made = await flow.handle(id).fork(id=new, before=before)

@@ -39,7 +39,8 @@ async def opened(invocation: Invocation, book: str) -> AsyncIterator[Log]:
 @asynccontextmanager
 async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
     """The workflows of the app that a workflow is of. Raises NoSuchWorkflow."""
-    from bokiflow import App, Flow, inspection
+    from bokiflow import App, Flow
+    from bokiflow.history import inspection
     from bokiflow_tools.reading import no_such_workflow
 
     held = await inspection.newest(log, id, consistency="linearizable")

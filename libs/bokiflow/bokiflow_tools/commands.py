@@ -45,8 +45,8 @@ from bokiflow_tools.schedule_commands import kept_text
 
 if TYPE_CHECKING:
     from bokiflow import Flow
-    from bokiflow.flow_events import Ended
-    from bokiflow.results import OnBlocked
+    from bokiflow.client.results import OnBlocked
+    from bokiflow.model.flow_events import Ended
     from bokiflow_tools.life import Life
     from bokiflow_tools.listing import Before, Listed, Wanted
     from bokiflow_tools.living import Living
@@ -137,7 +137,7 @@ async def _ls(
     *,
     check: bool,
 ) -> int:
-    from bokiflow.schedules import NAME
+    from bokiflow.client.schedules import NAME
     from bokiflow_tools.listing import groups_named, listing, newest_of, parse_before
     from bokiflow_tools.living import living
 
@@ -167,7 +167,7 @@ def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, 
     Args:
         schedule: how the schedule stands that it keeps; "" if it keeps none.
     """
-    from bokiflow.history import start_ms
+    from bokiflow.model.history import start_ms
     from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
 
     if invocation.json:
@@ -215,7 +215,7 @@ def _register_show(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
-            from bokiflow.schedules import NAME
+            from bokiflow.client.schedules import NAME
             from bokiflow_tools.living import living
             from bokiflow_tools.reading import life_of
             from bokiflow_tools.wording import life_facts, life_lines
@@ -263,7 +263,7 @@ def _register_result(group: CommandGroup) -> None:
 
 
 async def _result(invocation: Invocation, book: str, id: str, wait_s: float | None, *, wait_blocked: bool) -> int:
-    from bokiflow.instance_state import status_of
+    from bokiflow.history.instance_state import status_of
     from bokiflow_tools.wording import outcome_facts, outcome_text
 
     async with opened(invocation, book) as log, flow_of(log, id) as flow:
@@ -293,7 +293,7 @@ async def _ended(flow: Flow, id: str, wait_s: float | None, blocked: OnBlocked, 
 
 async def _alone(log: Log, id: str, group: str) -> str:
     """Say that no living worker runs a workflow, and why; "" if one does, or it has ended."""
-    from bokiflow import inspection
+    from bokiflow.history import inspection
     from bokiflow_tools.living import living
 
     held = await inspection.newest(log, id)

@@ -12,11 +12,11 @@ from xml.etree.ElementTree import Element
 from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import choice, facts, field, json_block, moment
 from boki_gateway.pages.texts import preview, printable, span_text
-from bokiflow.flow_events import Started
-from bokiflow.history import start_ms
-from bokiflow.instance_state import Status
-from bokiflow.outcomes import Outcome
-from bokiflow.stacks import users_stack
+from bokiflow.history.instance_state import Status
+from bokiflow.model.flow_events import Started
+from bokiflow.model.history import start_ms
+from bokiflow.model.outcomes import Outcome
+from bokiflow.model.stacks import users_stack
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
-from bokiflow.history import Recorded
-from bokiflow.instance_state import Held, LockWait, Status, status_of
-from bokiflow.outcomes import Outcome
+from bokiflow.history.instance_state import Held, LockWait, Status, status_of
+from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Started
+from bokiflow.model.history import Recorded
+from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.timeline import Span, Timeline, timeline
 
 

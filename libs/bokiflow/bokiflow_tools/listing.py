@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
-from bokiflow import inspection
-from bokiflow.flow_events import (
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import Held, Status, status_of
+from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
     Claimed,
@@ -26,12 +27,11 @@ from bokiflow.flow_events import (
     Started,
     Tombed,
 )
-from bokiflow.history import begun, begun_before, start_ms
-from bokiflow.instance_state import Held, Status, status_of
-from bokilib import tags
+from bokiflow.model.history import begun, begun_before, start_ms
+from bokilib.append.log import Log
 from bokilib.errors import ForeignRecord, UnknownEvent
-from bokilib.log import Log
 from bokilib.ports import BookPort
+from bokilib.records import tags
 
 MOST: Final = 100_000
 """Records that are looked at for one page."""

@@ -3,8 +3,8 @@
 A worker is named as silent after `SILENT_MS`, which is longer than the lease of any worker that has the default. Workers judge each
 other by what they observe; this says only what is read.
 
-A workflow is shown as held back (`bokiflow.held_back`) if its partition was taken over since its worker was seen last, its newest claim
-names a pause, and that has not passed.
+A workflow is shown as held back (`bokiflow.worker.held_back`) if its partition was taken over since its worker was seen last, its
+newest claim names a pause, and that has not passed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple
 import boki
 from boki_common.errors import Trimmed
 from boki_gateway.pages.texts import printable, span_text
-from bokiflow.flow_events import PICKER as FLOW_PICKER
-from bokiflow.flow_events import Claimed, Leaving, PartitionClaimed
-from bokiflow.instance_state import Held
+from bokiflow.history.instance_state import Held
+from bokiflow.model.flow_events import PICKER as FLOW_PICKER
+from bokiflow.model.flow_events import Claimed, Leaving, PartitionClaimed
 from bokiflow_tools.wording import worker_text
-from bokilib import tags
+from bokilib.append.log import Log
 from bokilib.errors import ForeignRecord, UnknownEvent
-from bokilib.log import Log
-from bokilib.members import PICKER
+from bokilib.follow.members import PICKER
+from bokilib.records import tags
 
 SILENT_MS: Final = 60_000
 

@@ -23,14 +23,14 @@ from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
-from bokiflow.instance_state import Status
+from bokiflow.history.instance_state import Status
 from bokiflow_tools import drawing
 from bokiflow_tools.listing import Wanted, groups, listing, parse_before
 from bokiflow_tools.living import living
 from bokiflow_tools.picture import picture
 from bokiflow_tools.reading import life_of
-from bokilib import tags
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
 
 RECENT_RECORDS: Final = 100
 """That are looked at for names of apps."""

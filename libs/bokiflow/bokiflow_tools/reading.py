@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import boki
 from boki_common.errors import Trimmed
-from bokiflow import inspection
 from bokiflow.errors import NoSuchWorkflow, ResultExpired
-from bokiflow.flow_events import PICKER, Claimed, Ended, Invoked
-from bokiflow.histories import History
-from bokiflow.history import Recorded, begun_before
-from bokiflow.instance_state import Held, Status, status_of
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import Held, Status, status_of
+from bokiflow.model.flow_events import PICKER, Claimed, Ended, Invoked
+from bokiflow.model.histories import History
+from bokiflow.model.history import Recorded, begun_before
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import is_launch
-from bokilib import tags
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
+from bokilib.records import tags
 
 
 async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Life:

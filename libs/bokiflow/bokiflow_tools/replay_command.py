@@ -67,7 +67,7 @@ def register(group: CommandGroup) -> None:
 
 
 def _app(program: str) -> App:
-    from bokiflow.named_app import named_app
+    from bokiflow.client.named_app import named_app
 
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m` has it: modules of the folder that one is in
@@ -78,7 +78,7 @@ def _exported(invocation: Invocation, book: str, id: str) -> bytes:
     found: list[bytes] = []
 
     async def work() -> int:
-        from bokiflow import replayer
+        from bokiflow.client import replayer
 
         async with opened(invocation, book) as log:
             found.append(await replayer.export(log, id))
@@ -89,7 +89,8 @@ def _exported(invocation: Invocation, book: str, id: str) -> bytes:
 
 
 async def _replay(invocation: Invocation, app: App, kept: bytes) -> int:
-    from bokiflow import NonDeterminism, replayer
+    from bokiflow import NonDeterminism
+    from bokiflow.client import replayer
 
     try:
         waits = await replayer.replay(app, kept)

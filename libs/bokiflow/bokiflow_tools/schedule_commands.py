@@ -132,9 +132,9 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:
     """Return the schedules of an app, by name, and which worker was seen last; also those whose workflow failed or is blocked."""
-    from bokiflow import inspection
-    from bokiflow.schedule_rules import name_of
-    from bokiflow.schedules import ATTRIBUTE
+    from bokiflow.client.schedules import ATTRIBUTE
+    from bokiflow.history import inspection
+    from bokiflow.model.schedule_rules import name_of
     from bokiflow_tools.wording import outcome_text
 
     listed = {one.name: one for one in await flow.schedules.list()}
@@ -178,7 +178,7 @@ def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
 
 def schedule_line(facts: dict[str, Any], worker: str) -> str:
     """Return a schedule on one line. `worker`: which one was seen last, for one that is overdue."""
-    from bokiflow.cron import MANY
+    from bokiflow.model.cron import MANY
     from bokiflow_tools.wording import call_text
 
     parts = [printable(facts["name"])]
@@ -239,7 +239,7 @@ async def _with_schedule(
 
 async def kept_text(log: Log, id: str) -> str:
     """Return how the schedule stands that a workflow keeps: "deleted", "paused", "active", or "" if the workflow has ended."""
-    from bokiflow.schedules import view_of
+    from bokiflow.client.schedules import view_of
 
     view = await view_of(log, id)
     if view is None:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from bokiflow import flow_events as events
-from bokiflow.flow_events import Claimed, Ended, Started
-from bokiflow.history import Own, Recorded, in_order, start_ms
-from bokiflow.outcomes import Outcome
+from bokiflow.model import flow_events as events
+from bokiflow.model.flow_events import Claimed, Ended, Started
+from bokiflow.model.history import Own, Recorded, in_order, start_ms
+from bokiflow.model.outcomes import Outcome
 
 Kind: TypeAlias = Literal[
     "step",

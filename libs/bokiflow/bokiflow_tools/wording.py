@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable, span_text
-from bokiflow.flow_events import Started
-from bokiflow.history import start_ms
-from bokiflow.instance_state import Held, LockWait, status_of
-from bokiflow.outcomes import Outcome
-from bokiflow.stacks import users_stack, with_users_stack
+from bokiflow.history.instance_state import Held, LockWait, status_of
+from bokiflow.model.flow_events import Started
+from bokiflow.model.history import start_ms
+from bokiflow.model.outcomes import Outcome
+from bokiflow.model.stacks import users_stack, with_users_stack
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import MARKS, Span
 

@@ -11,10 +11,9 @@
 - `bokilib.testing`: crashes at every operation of a program, exhaustively.
 """
 
-from bokilib.atomic import Atomic
-from bokilib.carrier import Carrier, Carries
-from bokilib.codec import Json, JsonObject
-from bokilib.contribution import Contribution
+from bokilib.append.atomic import Atomic
+from bokilib.append.fence import Fence
+from bokilib.append.log import Log
 from bokilib.errors import (
     AppendUnknown,
     AtomicTooLarge,
@@ -24,14 +23,15 @@ from bokilib.errors import (
     NotEncodable,
     UnknownEvent,
 )
-from bokilib.events import Event, Picker
-from bokilib.fence import Fence
-from bokilib.follower import Follower
-from bokilib.isolation import Isolation
-from bokilib.log import Log
-from bokilib.members import Members
+from bokilib.follow.follower import Follower
+from bokilib.follow.members import Members
 from bokilib.ports import BookPort, PayloadHook
-from bokilib.trimmer import Trimmer
+from bokilib.records.codec import Json, JsonObject
+from bokilib.records.contribution import Contribution
+from bokilib.records.events import Event, Picker
+from bokilib.records.isolation import Isolation
+from bokilib.retention.carrier import Carrier, Carries
+from bokilib.retention.trimmer import Trimmer
 
 __all__ = [
     "AppendUnknown",

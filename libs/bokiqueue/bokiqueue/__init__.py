@@ -19,10 +19,11 @@ Read the rooms in this order: `model` (events, state and rules, all pure), `shar
 which joins them.
 """
 
-from bokilib.codec import Json, JsonObject
-from bokiqueue.carrying import carried
-from bokiqueue.consumer import Consumer
-from bokiqueue.copies import PushResult
+from bokilib.records.codec import Json, JsonObject
+from bokiqueue.consume.consumer import Consumer
+from bokiqueue.consume.handlers import Handler
+from bokiqueue.consume.messages import Message
+from bokiqueue.consume.receiving import Received, Receiving
 from bokiqueue.errors import (
     HandlerConflict,
     HandlerExited,
@@ -35,12 +36,11 @@ from bokiqueue.errors import (
     StaleReceipt,
     WrongMode,
 )
-from bokiqueue.events import Limits, Mode, Source
-from bokiqueue.handlers import Handler
-from bokiqueue.inspection import Peeked, ShardStats, Stats
-from bokiqueue.messages import Message
+from bokiqueue.manage.carrying import carried
+from bokiqueue.manage.inspection import Peeked, ShardStats, Stats
+from bokiqueue.model.events import Limits, Mode, Source
+from bokiqueue.push.copies import PushResult
 from bokiqueue.queue import Queue
-from bokiqueue.receiving import Received, Receiving
 
 __all__ = [
     "Consumer",

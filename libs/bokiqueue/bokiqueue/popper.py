@@ -20,16 +20,18 @@ import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from boki_common.runtime import confined
-from bokilib import checkpoint_rules, tags
-from bokilib.checkpoint_rules import GRACE_MS, Part, Whole
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.pauses import pauses
-from bokiqueue import old_messages, pop_state
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.retention import checkpoint_rules
+from bokilib.retention.checkpoint_rules import GRACE_MS, Part, Whole
+from bokiqueue.checkpoint import old_messages
 from bokiqueue.errors import QueueEmpty, ResultTrimmed
-from bokiqueue.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
-from bokiqueue.items import body_of
-from bokiqueue.pop_state import PopState
+from bokiqueue.model import pop_state
+from bokiqueue.model.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
+from bokiqueue.model.items import body_of
+from bokiqueue.model.pop_state import PopState
 from bokiqueue.sharding import RoundRobin
 
 R = TypeVar("R")

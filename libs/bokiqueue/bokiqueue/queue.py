@@ -18,25 +18,26 @@ import msgspec
 
 import boki
 from boki_common.errors import InvalidArgument
-from bokilib import lease_rules
-from bokilib.checkpoint_rules import CARRY_MS
-from bokilib.contribution import Contribution
-from bokilib.log import Log, Tokens
+from bokilib.append.log import Log, Tokens
+from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
-from bokiqueue import inspection, settings
+from bokilib.records.contribution import Contribution
+from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
-from bokiqueue.carrying import trim_deleted, trim_dropped
-from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
-from bokiqueue.copies import PushResult
+from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
+from bokiqueue.consume.handlers import AT_ONCE, Handler, Transacts, X
+from bokiqueue.consume.messages import Message
 from bokiqueue.errors import QueueDiffers, WrongMode
-from bokiqueue.events import Config, Item, Limits, Mode
-from bokiqueue.handlers import AT_ONCE, Handler, Transacts, X
-from bokiqueue.inspection import Peeked, Stats, check_unopened
-from bokiqueue.items import GROUP, check_name, item_of
-from bokiqueue.messages import Message
+from bokiqueue.manage import inspection
+from bokiqueue.manage.carrying import trim_deleted, trim_dropped
+from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
+from bokiqueue.manage.redriving import QUIET_S, is_letter, redrive
+from bokiqueue.model.events import Config, Item, Limits, Mode
+from bokiqueue.model.items import GROUP, check_name, item_of
 from bokiqueue.popper import Popper
-from bokiqueue.producer import Producer
-from bokiqueue.redriving import QUIET_S, is_letter, redrive
+from bokiqueue.push.copies import PushResult
+from bokiqueue.push.producer import Producer
 from bokiqueue.settings import Found
 from bokiqueue.sharding import SHARDS
 

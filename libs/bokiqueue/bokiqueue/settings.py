@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from boki_common.errors import Conflict, InvalidArgument, Trimmed
-from bokilib import tags
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
-from bokiqueue.events import PICKER, Config, Limits
-from bokiqueue.items import check_name
-from bokiqueue.limit_rules import KEY_RATES, check_key_rate, check_limits
+from bokiqueue.model.events import PICKER, Config, Limits
+from bokiqueue.model.items import check_name
+from bokiqueue.model.limit_rules import KEY_RATES, check_key_rate, check_limits
 from bokiqueue.sharding import check_shards
 
 MAX_DELIVERIES: Final = 5

@@ -21,16 +21,16 @@ from typing import Any, Final, Generic, TypeVar
 
 import boki
 import bokiqueue
-from bokilib import lease_rules
-from bokilib.checkpoint_rules import CARRY_MS
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.follow import lease_rules
 from bokilib.ports import PayloadHook
-from bokiqueue.consumer import FINISH_S, LEASE_S, PREFETCH
-from bokiqueue.copies import PushResult
-from bokiqueue.events import Limits, Mode, Source
-from bokiqueue.inspection import Peeked, Stats
-from bokiqueue.items import GROUP
+from bokilib.records.contribution import Contribution
+from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokiqueue.consume.consumer import FINISH_S, LEASE_S, PREFETCH
+from bokiqueue.manage.inspection import Peeked, Stats
+from bokiqueue.model.events import Limits, Mode, Source
+from bokiqueue.model.items import GROUP
+from bokiqueue.push.copies import PushResult
 
 __all__ = ["Consumer", "Message", "Queue"]
 

@@ -114,7 +114,7 @@ def _register_ls(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
-            from bokiqueue import inspection
+            from bokiqueue.manage import inspection
             from bokiqueue_tools.wording import config_facts, config_line
 
             async with _log(invocation, book) as log:

@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element
 from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import field, moment
 from boki_gateway.pages.texts import preview, printable
-from bokiqueue.events import Config
-from bokiqueue.inspection import Peeked, Rates, Stats
+from bokiqueue.manage.inspection import Peeked, Rates, Stats
+from bokiqueue.model.events import Config
 from bokiqueue_tools.wording import PREVIEW, consumers_line, error_text, per_second, seconds
 
 PATH: Final = "/pages/queue"

@@ -21,11 +21,12 @@ from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
 from bokilib import Log
-from bokiqueue import inspection, settings
+from bokiqueue import settings
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
-from bokiqueue.events import Config
-from bokiqueue.inspection import Peeked
-from bokiqueue.items import GROUP
+from bokiqueue.manage import inspection
+from bokiqueue.manage.inspection import Peeked
+from bokiqueue.model.events import Config
+from bokiqueue.model.items import GROUP
 from bokiqueue_tools import drawing
 
 OLDEST: Final = 20

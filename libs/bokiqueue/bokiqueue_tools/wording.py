@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable
-from bokiqueue.events import Config, Id, Source
-from bokiqueue.inspection import Peeked, Stats
+from bokiqueue.manage.inspection import Peeked, Stats
+from bokiqueue.model.events import Config, Id, Source
 
 PREVIEW: Final = 100
 ERROR: Final = 200

@@ -14,10 +14,10 @@
 - `store.collection("user", User)` is typed, and can be scanned. `bokistore.sync` is the same without an event loop.
 """
 
-from bokilib.codec import Json, JsonObject
-from bokilib.isolation import Isolation
+from bokilib.records.codec import Json, JsonObject
+from bokilib.records.isolation import Isolation
 from bokistore.collection import Collection, TxCollection
-from bokistore.diff import Change
+from bokistore.commit.transactions import Transaction, TxObject
 from bokistore.errors import (
     AlreadyExists,
     HistoryMissing,
@@ -28,8 +28,8 @@ from bokistore.errors import (
     TransactionTimeout,
 )
 from bokistore.inspection import Version
-from bokistore.objects import StoreObject
-from bokistore.operations import (
+from bokistore.model.diff import Change
+from bokistore.model.operations import (
     MISSING,
     AnyOperation,
     Delete,
@@ -42,10 +42,10 @@ from bokistore.operations import (
     Push,
     Set,
 )
-from bokistore.snapshot import Snapshot
+from bokistore.objects import StoreObject
+from bokistore.read.snapshot import Snapshot
+from bokistore.read.watch import Watched
 from bokistore.store import BokiStore, StoreSettings
-from bokistore.transactions import Transaction, TxObject
-from bokistore.watch import Watched
 
 __all__ = [
     "AlreadyExists",

@@ -1,6 +1,6 @@
 """Checkpoints of objects and buckets as they are read, and the records above them: where a fold begins, and whether it is whole.
 
-- The newest complete checkpoint at or below a record counts (`bokilib.checkpoint_rules`).
+- The newest complete checkpoint at or below a record counts (`bokilib.retention.checkpoint_rules`).
 - A fold names its start, and ends at a record that lives or at the place of its query: only then does the log say what is missing
   (a stream of which nothing lives below the end of the range may have been forgotten after that).
 - Above a checkpoint with a state it starts behind what that covers. Above one that says that there is nothing it starts at 1, and what is
@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import Trimmed
-from bokilib.checkpoint_rules import Part, Whole, newest_first
-from bokilib.log import Log, Read
+from bokilib.append.log import Log, Read
 from bokilib.ports import ConsistencyName
+from bokilib.retention.checkpoint_rules import Part, Whole, newest_first
 from bokistore.errors import HistoryMissing
-from bokistore.events import PICKER
-from bokistore.subjects import Subject, parts_of
+from bokistore.model.events import PICKER
+from bokistore.model.subjects import Subject, parts_of
 
 
 class Newest(NamedTuple):

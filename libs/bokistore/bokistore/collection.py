@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from bokilib.codec import JsonObject, from_json, to_json
 from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
-from bokistore.directory_rules import check_collection, object_name
+from bokilib.records.codec import JsonObject, from_json, to_json
+from bokistore.commit.group_commit import GroupCommit
+from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, NoSuchObject
-from bokistore.group_commit import GroupCommit
+from bokistore.model.directory_rules import check_collection, object_name
+from bokistore.model.operations import Set
 from bokistore.objects import StoreObject
-from bokistore.operations import Set
-from bokistore.snapshot import Snapshot, whole_value
-from bokistore.transactions import Transaction
+from bokistore.read.snapshot import Snapshot, whole_value
 
 T = TypeVar("T")
 

@@ -8,17 +8,17 @@ import msgspec
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
-from bokilib import tags
-from bokilib.codec import JsonObject
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.ports import ConsistencyName
-from bokistore import fold
-from bokistore.diff import Change, differences
-from bokistore.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
-from bokistore.operations import AnyOperation
-from bokistore.snapshot import whole_value
-from bokistore.snapshot_reads import Views
-from bokistore.subjects import Subject, subjects_of
+from bokilib.records import tags
+from bokilib.records.codec import JsonObject
+from bokistore.model import fold
+from bokistore.model.diff import Change, differences
+from bokistore.model.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
+from bokistore.model.operations import AnyOperation
+from bokistore.model.subjects import Subject, subjects_of
+from bokistore.read.snapshot import whole_value
+from bokistore.read.snapshot_reads import Views
 
 STEPS: Final = 1_000
 """Of a history, so many records are looked up one by one, to fold none before them."""

@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from boki_common.errors import InvalidArgument, Trimmed
-from bokilib import tags
-from bokilib.codec import Json, JsonObject, copy_json
-from bokilib.contribution import Contribution
 from bokilib.ports import ConsistencyName
+from bokilib.records import tags
+from bokilib.records.codec import Json, JsonObject, copy_json
+from bokilib.records.contribution import Contribution
 from bokistore import inspection
-from bokistore.diff import Change
 from bokistore.errors import HistoryMissing, ResultUnknown
-from bokistore.events import Ops
-from bokistore.fold import View, after_record, apply_all, gone
 from bokistore.inspection import Version
-from bokistore.operations import (
+from bokistore.model.diff import Change
+from bokistore.model.events import Ops
+from bokistore.model.fold import View, after_record, apply_all, gone
+from bokistore.model.operations import (
     AnyOperation,
     Delete,
     Failed,
@@ -33,9 +33,9 @@ from bokistore.operations import (
     Set,
     checked,
 )
-from bokistore.snapshot import value_at, whole_value
-from bokistore.snapshot_reads import Views
-from bokistore.watch import Watched, watch
+from bokistore.read.snapshot import value_at, whole_value
+from bokistore.read.snapshot_reads import Views
+from bokistore.read.watch import Watched, watch
 
 
 class StoreObject:

@@ -17,28 +17,35 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from boki_common.errors import InvalidArgument
-from bokilib.carrier import EVERY_S, Carrier, Carries
-from bokilib.checkpoint_rules import BYTES_BETWEEN, CARRY_MS, FORGET_MS, GRACE_MS, RECORDS_BETWEEN, RETENTION_MS
-from bokilib.codec import JsonObject
-from bokilib.contribution import joined
-from bokilib.isolation import Isolation, check_isolation
-from bokilib.log import Log, Tokens
+from bokilib.append.log import Log, Tokens
 from bokilib.ports import BookPort, ConsistencyName, PayloadHook
+from bokilib.records.codec import JsonObject
+from bokilib.records.contribution import joined
+from bokilib.records.isolation import Isolation, check_isolation
+from bokilib.retention.carrier import EVERY_S, Carrier, Carries
+from bokilib.retention.checkpoint_rules import (
+    BYTES_BETWEEN,
+    CARRY_MS,
+    FORGET_MS,
+    GRACE_MS,
+    RECORDS_BETWEEN,
+    RETENTION_MS,
+)
 from bokistore import inspection
-from bokistore.checkpointer import Checkpointer
 from bokistore.collection import Collection
+from bokistore.commit.group_commit import RETRIES, GroupCommit
+from bokistore.commit.jobs import Staged
+from bokistore.commit.shared_parts import decode_context, decode_written
+from bokistore.commit.transaction_rules import Overlay
+from bokistore.commit.transactions import Transaction
 from bokistore.errors import NoSuchObject
-from bokistore.expiry import delete_with_entry, sweep_all
-from bokistore.group_commit import RETRIES, GroupCommit
-from bokistore.jobs import Staged
 from bokistore.objects import StoreObject
-from bokistore.shared_parts import decode_context, decode_written
-from bokistore.snapshot import Snapshot, whole_value
-from bokistore.snapshot_reads import Views
-from bokistore.transaction_rules import Overlay
-from bokistore.transactions import Transaction
-from bokistore.upkeep import StoreCarried, Upkeep
-from bokistore.view_cache import CACHED_VIEWS
+from bokistore.read.snapshot import Snapshot, whole_value
+from bokistore.read.snapshot_reads import Views
+from bokistore.read.view_cache import CACHED_VIEWS
+from bokistore.retention.checkpointer import Checkpointer
+from bokistore.retention.expiry import delete_with_entry, sweep_all
+from bokistore.retention.upkeep import StoreCarried, Upkeep
 
 P = ParamSpec("P")
 R = TypeVar("R")

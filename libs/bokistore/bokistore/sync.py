@@ -19,14 +19,14 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 import boki
 import bokistore
 from boki_common.errors import Conflict, Trimmed
-from bokilib.carrier import EVERY_S
-from bokilib.checkpoint_rules import CARRY_MS
-from bokilib.codec import Json, JsonObject
-from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName, PayloadHook
-from bokistore.diff import Change
+from bokilib.records.codec import Json, JsonObject
+from bokilib.records.isolation import Isolation
+from bokilib.retention.carrier import EVERY_S
+from bokilib.retention.checkpoint_rules import CARRY_MS
 from bokistore.inspection import Version
-from bokistore.operations import AnyOperation
+from bokistore.model.diff import Change
+from bokistore.model.operations import AnyOperation
 from bokistore.store import DEFAULTS, StoreSettings
 
 __all__ = ["BokiStore", "Collection", "Snapshot", "StoreObject", "Transaction", "TxObject"]

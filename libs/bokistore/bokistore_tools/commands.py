@@ -77,8 +77,8 @@ async def _get(
 ) -> int:
     from boki_gateway.pages.texts import value_text
     from bokistore import MISSING, NoSuchObject
-    from bokistore.dotted_paths import parse
-    from bokistore.operations import look
+    from bokistore.model.dotted_paths import parse
+    from bokistore.model.operations import look
 
     async with _opened(invocation, book, at) as store:
         view = await store.object(name).view(at, consistency)
@@ -167,7 +167,7 @@ async def _names(
     store: BokiStore, collection: str | None, at: int | None, consistency: ConsistencyName
 ) -> AsyncIterator[tuple[str, dict[str, object]]]:
     """What is listed, and as JSON has it."""
-    from bokistore.directory_rules import object_name
+    from bokistore.model.directory_rules import object_name
 
     if collection is None:
         for name in await store.names(at=at, consistency=consistency):

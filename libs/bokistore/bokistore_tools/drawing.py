@@ -13,9 +13,9 @@ from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import facts as facts_of
 from boki_gateway.pages.parts import field, json_block, moment
 from boki_gateway.pages.texts import preview, printable
-from bokilib.codec import JsonObject
+from bokilib.records.codec import JsonObject
 from bokistore import Change, Version
-from bokistore.operations import Missing
+from bokistore.model.operations import Missing
 from bokistore_tools.listing import Recent, Touched
 from bokistore_tools.wording import WHOLE_OBJECT, operation_text, sign_of
 

@@ -25,10 +25,10 @@ from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
-from bokilib.codec import JsonObject
-from bokilib.tags import store_object
+from bokilib.records.codec import JsonObject
+from bokilib.records.tags import store_object
 from bokistore import MISSING, BokiStore, Missing, StoreSettings
-from bokistore.diff import differences
+from bokistore.model.diff import differences
 from bokistore_tools import drawing
 from bokistore_tools.drawing import NOTHING, Compared, Newest
 from bokistore_tools.listing import CHECKPOINT, recent

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from boki_gateway.pages.texts import preview, printable
-from bokistore.diff import Change
-from bokistore.operations import AnyOperation, Found, Inc, Merge, Missing, Push, Set
+from bokistore.model.diff import Change
+from bokistore.model.operations import AnyOperation, Found, Inc, Merge, Missing, Push, Set
 
 WHOLE_OBJECT: Final = "(object)"
 """What the empty path is called."""

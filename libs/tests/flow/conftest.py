@@ -14,7 +14,7 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Call, Handle, Worker
 from bokiflow.testing import LoopClock
-from bokilib.log import Log
+from bokilib.append.log import Log
 from libs.tests.flow.shop import Shop
 
 R = TypeVar("R")

@@ -11,14 +11,16 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, flow_events, lock_room
-from bokiflow.lock_room import LockRoom, Ready
-from bokiflow.lock_rules import Released
-from bokiflow.lock_seats import TakeLock
+from bokiflow import App
+from bokiflow.locks import lock_room
+from bokiflow.locks.lock_room import LockRoom, Ready
+from bokiflow.model import flow_events
+from bokiflow.model.lock_rules import Released
+from bokiflow.runtime.lock_seats import TakeLock
 from bokiflow.testing import survives
-from bokilib import tags
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
 from libs.tests.flow.figure_6 import (
     EMPTY,
     LockRow,

@@ -12,8 +12,8 @@ import boki.sim
 from boki.testing import virtual_time
 from boki_common.errors import BokiError
 from bokiflow import Call, Flow, Worker
-from bokiflow.flow_events import PICKER, Claimed, Ended, Stepped
-from bokilib.log import Log
+from bokiflow.model.flow_events import PICKER, Claimed, Ended, Stepped
+from bokilib.append.log import Log
 from libs.tests.flow.shop import Shop
 
 DAY_S = 86_400

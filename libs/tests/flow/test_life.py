@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bokiflow.flow_events import Claimed, Ended, Started
-from bokiflow.outcomes import Outcome
+from bokiflow.model.flow_events import Claimed, Ended, Started
+from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.life import Life
 
 STARTED = Started("x", "f", "", [[], {}], 1_000, owner="a")

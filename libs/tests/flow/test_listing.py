@@ -9,9 +9,10 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokiflow import App, Flow, inspection
-from bokiflow.flow_events import PartitionCheckpoint, Started
-from bokiflow.instance_state import Held
+from bokiflow import App, Flow
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import Held
+from bokiflow.model.flow_events import PartitionCheckpoint, Started
 from bokiflow_tools.listing import (
     Before,
     Listed,
@@ -23,9 +24,9 @@ from bokiflow_tools.listing import (
     newest_of,
     parse_before,
 )
-from bokilib import tags
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop

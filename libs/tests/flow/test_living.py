@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from boki.testing import MemoryCluster
-from bokiflow.flow_events import Claimed, Ended
-from bokiflow.instance_state import Held
-from bokiflow.outcomes import Outcome
+from bokiflow.history.instance_state import Held
+from bokiflow.model.flow_events import Claimed, Ended
+from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.living import SILENT_MS, Living, living
-from bokilib import tags
+from bokilib.records import tags
 from libs.tests.flow.conftest import until, working
 from libs.tests.flow.shop import Shop
 

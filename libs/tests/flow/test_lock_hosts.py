@@ -11,7 +11,7 @@ import bokiflow
 from boki.testing import virtual_time
 from boki_common.errors import BokiError
 from bokiflow import App, Flow, Worker
-from libs.tests.flow.test_locks import Seats, check_locks
+from libs.tests.flow.locks.test_locks import Seats, check_locks
 
 WORKFLOWS = 9
 LOCKS = 2

@@ -13,9 +13,9 @@ import pytest
 
 import boki
 from bokiflow import Flow, Handle
-from bokilib import tags
+from bokilib.records import tags
+from libs.tests.flow.locks.test_locks import check_locks
 from libs.tests.flow.seats_program import BOOK, LEASE_S, app_of
-from libs.tests.flow.test_locks import check_locks
 
 
 @asynccontextmanager

@@ -17,8 +17,8 @@ from boki_common.testing import bodies_contract
 from boki_common.testing.bodies_contract import Check
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, ThreadBodies, Worker, WorkflowCancelled
-from bokiflow.body import Tried, run_body
-from bokiflow.outcomes import Outcome
+from bokiflow.execute.body import Tried, run_body
+from bokiflow.model.outcomes import Outcome
 from bokiflow.testing import in_virtual_time
 from bokiflow.testing._scenario import _Inline
 from libs.tests.flow.conftest import Inline

@@ -7,12 +7,13 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import NoSuchWorkflow, Worker, in_workflow
+from bokiflow import NoSuchWorkflow, Worker
+from bokiflow.runtime import in_workflow
 from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
 from bokiflow_tools.wording import life_facts, life_lines, listed_facts, listed_line
-from bokilib import tags
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
 from libs.tests.flow.conftest import Inline, Stepping, working
 from libs.tests.flow.shop import Shop
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import boki
-from bokiflow.flow_events import PICKER, Claimed, Ended, Started
-from bokilib.log import Log
+from bokiflow.model.flow_events import PICKER, Claimed, Ended, Started
+from bokilib.append.log import Log
 
 README = Path(__file__).parents[2] / "bokiflow" / "README.md"
 

@@ -12,7 +12,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, NotInWorkflow, Worker
 from bokiflow.errors import OnlyInSteps, UnfitStore
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.conftest import Inline, until, working
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 import boki.sim
-from bokiflow.app import App
-from bokiflow.calls import Workflow
+from bokiflow.client.app import App
+from bokiflow.runtime.calls import Workflow
 from bokiflow_tools.simulated import FLOW, program
 
 pytestmark = [
@@ -47,7 +47,7 @@ def test_a_deploy_that_loses_calls_is_found_when_it_is_planted(monkeypatch: pyte
     def own(app: App, name: str) -> Workflow[..., object]:
         return app.find(name)
 
-    monkeypatch.setattr("bokiflow.debounce.named", own)
+    monkeypatch.setattr("bokiflow.client.debounce.named", own)
     with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
         on_models(range(1, 40))
 

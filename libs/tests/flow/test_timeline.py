@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bokiflow import flow_events as events
-from bokiflow.flow_events import AnyFlowEvent, Claimed, Ended, Started
-from bokiflow.history import Recorded, recorded
-from bokiflow.outcomes import Outcome
+from bokiflow.model import flow_events as events
+from bokiflow.model.flow_events import AnyFlowEvent, Claimed, Ended, Started
+from bokiflow.model.history import Recorded, recorded
+from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.timeline import WIDTH, Span, Stretch, Timeline, axis, stretches, timeline
 
 STARTED = Started("x", "f", "", [[], {}], 1_000, owner="a")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from boki_gateway.pages.markup import make
-from bokiflow import flow_events as events
-from bokiflow.flow_events import Ended, Started
-from bokiflow.history import recorded
-from bokiflow.instance_state import Held
-from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed
+from bokiflow.history.instance_state import Held
+from bokiflow.model import flow_events as events
+from bokiflow.model.flow_events import Ended, Started
+from bokiflow.model.history import recorded
+from bokiflow.model.outcomes import CANCELLED_OUTCOME, Outcome, failed
 from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import Span
@@ -117,7 +117,7 @@ def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
     assert "blocked   WorkflowStuck: it ran on" in stuck and stuck[-1] == "  File f, line 1, in spin"
 
 
-BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/body.py", line 38, in run_body
+BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/execute/body.py", line 38, in run_body
     value = await step.function(*args, **options)
 """
 USERS = """  File "/srv/boki/shop.py", line 7, in charge

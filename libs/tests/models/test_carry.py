@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokilib.checkpoint_rules import Ages, Whole, must_carry, trim_plan
+from bokilib.retention.checkpoint_rules import Ages, Whole, must_carry, trim_plan
 from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=1, retention_ms=3, forget_ms=1, carry_ms=2)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pytest
 
 from bokiflow.errors import StepFailed
-from bokiflow.outcomes import NOWHERE, error_of, failed, missing_class
+from bokiflow.model.outcomes import NOWHERE, error_of, failed, missing_class
 
 MODULES: Final = ("of_errors_a", "of_errors_b", "of_errors_c")
 NAMES: Final = ("Declined", "Timeout")

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow import collect_rules
-from bokiflow.collect_rules import Over, Own
-from bokiflow.flow_events import Ended
-from bokiflow.outcomes import Outcome
-from bokiflow.partition_fold import PartitionFold, checkpoint
-from bokilib.checkpoint_rules import Ages
+from bokiflow.history.partition_fold import PartitionFold, checkpoint
+from bokiflow.model.flow_events import Ended
+from bokiflow.model.outcomes import Outcome
+from bokiflow.retention import collect_rules
+from bokiflow.retention.collect_rules import Over, Own
+from bokilib.retention.checkpoint_rules import Ages
 from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=0, retention_ms=3, forget_ms=1, carry_ms=2)

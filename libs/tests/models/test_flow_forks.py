@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow import histories
-from bokiflow.flow_events import Checkpointed, Started, Stepped
-from bokiflow.histories import History, Kept
-from bokiflow.history import Recorded
-from bokiflow.outcomes import Outcome
+from bokiflow.model import histories
+from bokiflow.model.flow_events import Checkpointed, Started, Stepped
+from bokiflow.model.histories import History, Kept
+from bokiflow.model.history import Recorded
+from bokiflow.model.outcomes import Outcome
 from libs.tests.models.search import search
 
 STARTED = Started("y", "n", "d", [[], {}], 0)

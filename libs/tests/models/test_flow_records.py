@@ -1,4 +1,4 @@
-"""Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.history`): results, signals from
+"""Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.model.history`): results, signals from
 outside, records that land late, takeover at any time. What a replay is given continues what bodies were started from; without a rule
 it does not.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow.flow_events import Signalled, Stepped
-from bokiflow.history import Recorded, in_order
-from bokiflow.outcomes import Outcome
+from bokiflow.model.flow_events import Signalled, Stepped
+from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.outcomes import Outcome
 from libs.tests.models.search import search
 
 

@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias
 
 import pytest
 
-from bokilib.contribution import Contribution
-from bokistore.group_rules import Draft, Member, Newest, Standing, after_conflict, must_see, outdated, standing
-from bokistore.turns import Turns
+from bokilib.records.contribution import Contribution
+from bokistore.commit.group_rules import Draft, Member, Newest, Standing, after_conflict, must_see, outdated, standing
+from bokistore.commit.turns import Turns
 from libs.tests.models.search import search
 
 BY: Final = {1: 1, 2: 10, 3: 1_000, 4: 10_000, 5: 100_000}

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import pytest
 
-from bokiflow import held_back
+from bokiflow.worker import held_back
 
 LEASE_S: Final = 15.0
 HOUR_S: Final = 3_600.0

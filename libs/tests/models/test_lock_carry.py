@@ -1,6 +1,6 @@
-"""Locks that are held for days, as a model over the library's own rules (`bokiflow.lock_view`): who holds, who waits and who looks while
-the lock is carried by two at a time, each of whom may die between any two steps and come back with old knowledge. A read goes in pages, and
-what it reads may be trimmed between them. Time goes in ticks; no fence is modelled, so two who carry need none.
+"""Locks that are held for days, as a model over the library's own rules (`bokiflow.model.lock_view`): who holds, who waits and who looks
+while the lock is carried by two at a time, each of whom may die between any two steps and come back with old knowledge. A read goes in
+pages, and what it reads may be trimmed between them. Time goes in ticks; no fence is modelled, so two who carry need none.
 
 In every schedule: who is granted it holds it, nobody takes what is held, nobody who waits is forgotten; and from every state one who
 carries by himself trims all that is old, and of a lock that nobody holds that there was one. Without a rule the search finds an execution.
@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from bokiflow import lock_rules, lock_view
-from bokiflow.lock_rules import Checkpoint, Enqueued, LockEvent, Queue, Released, holders, is_free, standing
-from bokiflow.lock_view import Found, Marks, View
-from bokilib.checkpoint_rules import FORGET_MS
+from bokiflow.model import lock_rules, lock_view
+from bokiflow.model.lock_rules import Checkpoint, Enqueued, LockEvent, Queue, Released, holders, is_free, standing
+from bokiflow.model.lock_view import Found, Marks, View
+from bokilib.retention.checkpoint_rules import FORGET_MS
 from libs.tests.models.search import search
 
 CARRY = 2

@@ -1,5 +1,5 @@
-"""Locks as a model, over the library's own rules (`bokiflow.lock_rules`): workflows of several tasks, children, time-outs, looks that are
-out of date when the append lands. Nobody holds a lock beside somebody else, and nobody waits for ever; without a rule they do.
+"""Locks as a model, over the library's own rules (`bokiflow.model.lock_rules`): workflows of several tasks, children, time-outs, looks that
+are out of date when the append lands. Nobody holds a lock beside somebody else, and nobody waits for ever; without a rule they do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow.lock_rules import Enqueued, Queue, Released, enqueued, holders, is_free, may_wait, released, standing
+from bokiflow.model.lock_rules import (
+    Enqueued,
+    Queue,
+    Released,
+    enqueued,
+    holders,
+    is_free,
+    may_wait,
+    released,
+    standing,
+)
 from libs.tests.models.search import search
 
 

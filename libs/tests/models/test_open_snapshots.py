@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import pytest
 
-from bokilib.isolation import Isolation, expectations, holds
-from bokistore.fold import View
-from bokistore.open_snapshot import OpenSnapshot
-from bokistore.view_cache import Known
+from bokilib.records.isolation import Isolation, expectations, holds
+from bokistore.commit.open_snapshot import OpenSnapshot
+from bokistore.model.fold import View
+from bokistore.read.view_cache import Known
 from libs.tests.models.search import search
 
 Name: TypeAlias = str

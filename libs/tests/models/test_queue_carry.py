@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bokiqueue.dedup import Window
-from bokiqueue.events import Acked, Checkpoint, Id
-from bokiqueue.old_rules import is_over
-from bokiqueue.shard_state import Progress, Row, fold
+from bokiqueue.model.dedup import Window
+from bokiqueue.model.events import Acked, Checkpoint, Id
+from bokiqueue.model.old_rules import is_over
+from bokiqueue.model.shard_state import Progress, Row, fold
 from libs.tests.models.search import search
 
 FOR_EVER = 1 << 40

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from bokiqueue.delivery_rules import Deliveries
-from bokiqueue.events import Acked, ConsumerEvent, Delivered, Id, Item, Nacked
-from bokiqueue.priority_rules import Ready
-from bokiqueue.shard_state import Row, fold
+from bokiqueue.model.delivery_rules import Deliveries
+from bokiqueue.model.events import Acked, ConsumerEvent, Delivered, Id, Item, Nacked
+from bokiqueue.model.priority_rules import Ready
+from bokiqueue.model.shard_state import Row, fold
 from libs.tests.models.search import search
 
 BODY = msgspec.Raw(b"\xc0")

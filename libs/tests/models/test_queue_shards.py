@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiqueue.dedup import Window
-from bokiqueue.events import Acked, Checkpoint, Id
-from bokiqueue.floor_rules import consumer_from, messages_from
-from bokiqueue.shard_state import Progress, Row, fold
+from bokiqueue.model.dedup import Window
+from bokiqueue.model.events import Acked, Checkpoint, Id
+from bokiqueue.model.floor_rules import consumer_from, messages_from
+from bokiqueue.model.shard_state import Progress, Row, fold
 from libs.tests.models.search import search
 
 

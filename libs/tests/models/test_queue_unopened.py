@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import pytest
 
-from bokiqueue.delivery_rules import NO_BATCH, Batch, Deliveries, Entry
-from bokiqueue.events import Acked, Checkpoint, ConsumerEvent, Delivered, Id, Item
-from bokiqueue.shard_state import Row, fold
+from bokiqueue.model.delivery_rules import NO_BATCH, Batch, Deliveries, Entry
+from bokiqueue.model.events import Acked, Checkpoint, ConsumerEvent, Delivered, Id, Item
+from bokiqueue.model.shard_state import Row, fold
 from libs.tests.models.search import search
 
 FOR_EVER = 1 << 40

@@ -31,16 +31,19 @@ from boki_common.testing.machine import SeededRandom
 from bokilib import Carrier
 from bokilib.errors import AppendUnknown, Fenced
 from bokilib.testing import Died
-from bokiqueue import Message, Queue, arrivals, checkpointing, delivery_rules
+from bokiqueue import Message, Queue
+from bokiqueue.checkpoint import checkpointing
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
-from bokiqueue.events import PICKER as EVENTS
-from bokiqueue.events import Pushed
-from bokiqueue.items import body_of
+from bokiqueue.model import delivery_rules
+from bokiqueue.model.events import PICKER as EVENTS
+from bokiqueue.model.events import Pushed
+from bokiqueue.model.items import body_of
+from bokiqueue.shard import arrivals
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
+from bokistore.commit.transactions import Transaction
 from bokistore.errors import TransactionTimeout
-from bokistore.events import PICKER, Commit
-from bokistore.transactions import Transaction
+from bokistore.model.events import PICKER, Commit
 from libs.tests.oracles.rough_book import CALM, STOPPED_S, WEATHERS, RoughBook
 from libs.tests.oracles.seeds import JumpingClock, Witness, constants, main
 

@@ -25,8 +25,8 @@ from boki_common import logs
 from boki_common.errors import BokiError, ClosedError
 from boki_common.testing.machine import SeededRandom
 from bokiflow.testing import LoopClock, in_virtual_time
-from bokilib.events import Envelope
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.events import Envelope
 from bokilib.testing import Died
 
 Run: TypeAlias = Callable[[int], Coroutine[Any, Any, Counter[str]]]

@@ -25,15 +25,15 @@ from typing import Any, Final, NamedTuple
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, Trimmed
 from boki_common.testing.machine import SeededRandom
-from bokilib.carrier import Carrier
-from bokilib.codec import JsonObject
 from bokilib.errors import AppendUnknown, Fenced
-from bokilib.events import Envelope
+from bokilib.records.codec import JsonObject
+from bokilib.records.events import Envelope
+from bokilib.retention.carrier import Carrier
 from bokistore import BokiStore, Inc, StoreSettings
+from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, ResultUnknown, TransactionTimeout
-from bokistore.events import PICKER, Commit, Deleted, Entry, Expires, Ops
-from bokistore.fold import View, after_event
-from bokistore.transactions import Transaction
+from bokistore.model.events import PICKER, Commit, Deleted, Entry, Expires, Ops
+from bokistore.model.fold import View, after_event
 from libs.tests.oracles.rough_book import CALM, WEATHERS, RoughBook, Weather
 from libs.tests.oracles.seeds import JumpingClock, Witness, main
 

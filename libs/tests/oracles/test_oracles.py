@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from bokilib.events import encode, open_record
-from bokiqueue import checkpointing
-from bokistore.events import Commit
-from bokistore.operations import Inc, Set
+from bokilib.records.events import encode, open_record
+from bokiqueue.checkpoint import checkpointing
+from bokistore.model.events import Commit
+from bokistore.model.operations import Inc, Set
 from libs.tests.oracles import queue_run, store_run
 from libs.tests.oracles.seeds import Run, constants, run_seed, run_seeds
 from libs.tests.oracles.store_run import OBJECTS, Oracle, Seen

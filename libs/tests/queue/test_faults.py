@@ -13,14 +13,14 @@ from functools import partial
 import pytest
 
 import boki
-from bokilib import tags
 from bokilib.errors import AppendUnknown
-from bokilib.events import open_record
-from bokilib.members import Heartbeat, Members
+from bokilib.follow.members import Heartbeat, Members
 from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.records.events import open_record
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokiqueue import Message, Queue
-from bokiqueue.events import PICKER, Acked, Pushed
+from bokiqueue.model.events import PICKER, Acked, Pushed
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.queue.conftest import alive
 

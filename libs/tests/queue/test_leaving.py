@@ -16,7 +16,7 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue
-from bokiqueue.consumer import LEAVE_S
+from bokiqueue.consume.consumer import LEAVE_S
 
 LEASE_S = 600.0
 SHARDS = [0, 1]

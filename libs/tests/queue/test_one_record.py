@@ -13,15 +13,15 @@ import pytest
 import boki
 import bokiflow
 from bokiflow import App, Flow, Worker
-from bokiflow.flow_events import PICKER as FLOW
-from bokiflow.flow_events import Ended, Signalled, Started
-from bokiflow.in_atomic import signalling, starting
+from bokiflow.client.in_atomic import signalling, starting
+from bokiflow.model.flow_events import PICKER as FLOW
+from bokiflow.model.flow_events import Ended, Signalled, Started
 from bokilib.errors import AppendUnknown
-from bokilib.events import open_record
 from bokilib.ports import BookPort
+from bokilib.records.events import open_record
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokiqueue import Message, Queue
-from bokiqueue.events import PICKER, Acked, Pushed
+from bokiqueue.model.events import PICKER, Acked, Pushed
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline
 from libs.tests.queue.conftest import alive

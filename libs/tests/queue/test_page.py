@@ -11,7 +11,8 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
-from bokiqueue import Queue, inspection
+from bokiqueue import Queue
+from bokiqueue.manage import inspection
 from bokiqueue_tools.page import page
 from libs.tests.queue.conftest import Another, SetClock, all_appended
 

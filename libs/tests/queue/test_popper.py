@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 import boki
-from bokilib import tags
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
 from bokilib.testing import FaultyBook
 from bokiqueue import Queue, QueueEmpty, settings
-from bokiqueue.pop_state import PopState
+from bokiqueue.model.pop_state import PopState
 from bokiqueue.popper import Popper, ShardPopper
 from bokiqueue.sharding import shard_of
 from libs.tests.queue.conftest import Another, SetClock, book_of

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import boki
-from bokilib import tags
+from bokilib.records import tags
 from bokiqueue import NoSuchGroup, NoSuchQueue, settings
 from libs.tests.queue.conftest import Another, book_of
 

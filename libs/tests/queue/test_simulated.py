@@ -49,7 +49,7 @@ def test_on_a_thousand_models_each_order_is_handled_once() -> None:
 
 def test_effects_that_happen_twice_are_found_when_they_are_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler whose record is not its ACK."""
-    monkeypatch.setattr("bokiqueue.messages.Message.acked", lambda self: (self.ack() and None) or _nothing())
+    monkeypatch.setattr("bokiqueue.consume.messages.Message.acked", lambda self: (self.ack() and None) or _nothing())
     with pytest.raises(AssertionError, match=r"twice|not handled|objects|e-mail"):
         on_models(range(1, 40))
 

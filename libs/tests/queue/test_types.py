@@ -18,7 +18,7 @@ import boki
 import bokiflow
 import bokiqueue.sync
 from bokiflow import App, Flow, Worker
-from bokiflow.in_atomic import signalling, starting
+from bokiflow.client.in_atomic import signalling, starting
 from bokiqueue import Limits, Message, Peeked, Queue, Received, Receiving, Stats
 from bokistore import BokiStore, Transaction
 

@@ -13,8 +13,10 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
-from bokilib import Contribution, Event, Log, tags
-from bokiqueue import Queue, checkpointing
+from bokilib import Contribution, Event, Log
+from bokilib.records import tags
+from bokiqueue import Queue
+from bokiqueue.checkpoint import checkpointing
 from libs.tests.queue.conftest import DAY_MS, SetClock, all_appended, book_of, round_of
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bokiqueue.events import Source
-from bokiqueue.inspection import Peeked
+from bokiqueue.manage.inspection import Peeked
+from bokiqueue.model.events import Source
 from bokiqueue_tools.wording import peeked_facts, peeked_line, seconds
 
 

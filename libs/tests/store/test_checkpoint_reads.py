@@ -9,11 +9,11 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import BokiError
-from bokilib.checkpoint_rules import FORGET_MS, GRACE_MS, RETENTION_MS
-from bokilib.tags import bucket_of, store_object
+from bokilib.records.tags import bucket_of, store_object
+from bokilib.retention.checkpoint_rules import FORGET_MS, GRACE_MS, RETENTION_MS
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, HistoryMissing, StoreSettings, Transaction
-from bokistore.subjects import Subject, of_bucket
+from bokistore.model.subjects import Subject, of_bucket
 from libs.tests.store.conftest import Another, SetClock, book_of
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)

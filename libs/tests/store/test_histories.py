@@ -11,7 +11,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokilib.isolation import Isolation
+from bokilib.records.isolation import Isolation
 from bokistore import BokiStore, StoreSettings, Transaction
 from bokistore.testing.cycles import Transacted, anomalies
 
@@ -95,12 +95,12 @@ async def test_write_skew_is_there_at_snapshot_isolation_and_the_check_finds_it(
     def as_a_snapshot(isolation: str, snapshot: int, *, read: Any, written: Iterable[str]) -> dict[str, int | None]:
         return dict.fromkeys(written, snapshot)
 
-    monkeypatch.setattr("bokistore.transaction_rules.expectations", as_a_snapshot)
+    monkeypatch.setattr("bokistore.commit.transaction_rules.expectations", as_a_snapshot)
     assert await found_in(range(40), "serializable", grouped=False)
 
 
 async def test_without_expectations_updates_are_lost_and_the_check_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokistore.transaction_rules.expectations", lambda *_, **__: {})
+    monkeypatch.setattr("bokistore.commit.transaction_rules.expectations", lambda *_, **__: {})
     assert await found_in(range(40), "snapshot", grouped=False)
 
 
@@ -114,11 +114,11 @@ async def test_the_higher_snapshot_of_a_group_loses_updates_and_the_check_finds_
                 together[tag] = max(together.get(tag) or 0, seqnum or 0)
         return together
 
-    monkeypatch.setattr("bokilib.contribution.lowest", highest)
-    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokilib.records.contribution.lowest", highest)
+    monkeypatch.setattr("bokistore.commit.group_rules.must_see", lambda later, earlier: False)
     assert await found_in(range(40), "serializable", grouped=True)
 
 
 async def test_members_that_do_not_see_one_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokistore.commit.group_rules.must_see", lambda later, earlier: False)
     assert await found_in(range(40), "serializable", grouped=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokilib.tags import store_object
+from bokilib.records.tags import store_object
 from bokistore import MISSING, BokiStore, Change, Inc, Set
 from libs.tests.store.conftest import Another, SetClock
 

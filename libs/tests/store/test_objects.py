@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import boki
-from bokilib.codec import Json
+from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown, AtomicTooLarge, ForeignRecord, NotEncodable
-from bokilib.log import Log
-from bokilib.tags import store_object
+from bokilib.records.codec import Json
+from bokilib.records.tags import store_object
 from bokilib.testing import Fault, FaultyBook
 from bokistore import BokiStore, Inc, OperationFailed, Push, ResultUnknown, Set, StoreSettings, Transaction
 from libs.tests.store.conftest import Another
@@ -143,7 +143,7 @@ async def test_names_of_any_length(store: BokiStore) -> None:
 
 async def test_two_names_with_one_tag_are_two_objects(store: BokiStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if their hashes met: streams are shared, ids are compared."""
-    for module in ("bokistore.snapshot_reads.tags", "bokistore.transaction_rules.tags"):
+    for module in ("bokistore.read.snapshot_reads.tags", "bokistore.commit.transaction_rules.tags"):
         monkeypatch.setattr(f"{module}.store_object", lambda name: "store/o/shared")
         monkeypatch.setattr(f"{module}.store_checkpoint", lambda name: "store/ck/shared")
     x, y = store.object("x"), store.object("y")

@@ -12,7 +12,7 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
-from bokilib.tags import store_object
+from bokilib.records.tags import store_object
 from bokistore import BokiStore, Inc
 from bokistore_tools.page import PAGE, RECENT_RECORDS, VERSIONS
 from libs.tests.store.conftest import Another

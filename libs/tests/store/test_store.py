@@ -9,10 +9,10 @@ import pytest
 
 import boki
 from bokilib.ports import BookPort
-from bokilib.tags import bucket_of
+from bokilib.records.tags import bucket_of
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, Inc, StoreSettings, Transaction
-from bokistore.subjects import of_bucket
+from bokistore.model.subjects import of_bucket
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False)

@@ -19,11 +19,11 @@ import boki
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokiflow.tables.table_events import PICKER, Collected, Made
-from bokilib import tags
-from bokilib.carried_states import State, append_states
-from bokilib.conflict_rules import Expected
-from bokilib.log import Log, Read
-from bokilib.trimmer import Trimmer
+from bokilib.append.log import Log, Read
+from bokilib.records import tags
+from bokilib.records.conflict_rules import Expected
+from bokilib.retention.carried_states import State, append_states
+from bokilib.retention.trimmer import Trimmer
 
 AT_ONCE: Final = 200
 """Streams that are read in one round trip."""
@@ -42,7 +42,7 @@ class _Stream(NamedTuple):
 
 
 class TablesCarried:
-    """See the module: of all tables of a book, open here or not. Implements `bokilib.carrier.Carries`."""
+    """See the module: of all tables of a book, open here or not. Implements `bokilib.retention.carrier.Carries`."""
 
     def __init__(self, opened: Log) -> None:
         self._log: Final = opened

@@ -7,10 +7,10 @@ from typing import Final
 from boki_common.errors import Conflict
 from bokiflow.tables.schema import Schema, merged
 from bokiflow.tables.table_events import PICKER, Made
-from bokilib import tags
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
 
 ATTEMPTS: Final = 32
 

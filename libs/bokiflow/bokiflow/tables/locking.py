@@ -25,20 +25,20 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 import xxhash
 
 from boki_common.errors import BokiError, InvalidArgument
-from bokiflow.calls import Step, StepOptions, context
 from bokiflow.errors import LockRefused, NotInWorkflow
-from bokiflow.in_workflow import transact
-from bokiflow.instance import Instance
-from bokiflow.lock_rules import NAME_BYTES
-from bokiflow.locks import lock
-from bokiflow.plain import as_json
+from bokiflow.locks.locks import lock
+from bokiflow.model.lock_rules import NAME_BYTES
+from bokiflow.model.plain import as_json
+from bokiflow.runtime.calls import Step, StepOptions, context
+from bokiflow.runtime.in_workflow import transact
+from bokiflow.runtime.instance import Instance
 from bokiflow.tables.errors import WrittenUnlocked
 from bokiflow.tables.rows import Change, Row, RowKey, changed, put
 from bokiflow.tables.schema import check_cells, check_key, check_mode
 from bokiflow.tables.tables import Tables
 from bokiflow.tables.transactions import Transaction
-from bokilib.codec import Json, JsonObject
 from bokilib.pauses import pauses
+from bokilib.records.codec import Json, JsonObject
 
 P = ParamSpec("P")
 R = TypeVar("R")

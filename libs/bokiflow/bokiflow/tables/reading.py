@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from bokiflow.tables.errors import RowsMoved
 from bokiflow.tables.rows import Row, RowKey, after
 from bokiflow.tables.table_events import Written
-from bokilib import tags
+from bokilib.records import tags
 
 
 class Ask(NamedTuple):

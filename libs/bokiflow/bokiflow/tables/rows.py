@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from bokiflow.tables.errors import ForeignWrite, TableBehind
 from bokiflow.tables.schema import Schema
 from bokiflow.tables.table_events import Written
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 
 VERSION: Final = "boki_v"
 ABSENT: Final = "boki_absent"

@@ -21,7 +21,7 @@ import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokiflow.tables.errors import TableRefused
-from bokilib.codec import Json, check_json
+from bokilib.records.codec import Json, check_json
 
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "json"]
 Mode: TypeAlias = Literal["log", "versioned", "lwt"]

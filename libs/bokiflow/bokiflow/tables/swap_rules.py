@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from bokiflow.tables.schema import Schema, check_cells
-from bokilib.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject
 
 OP: Final = "boki_op"
 OUTCOME: Final = "boki_out"

@@ -15,22 +15,22 @@ import msgspec
 
 import boki
 from boki_common.errors import Trimmed
-from bokiflow import inspection
-from bokiflow.body import within_bounds
-from bokiflow.calls import Signature, Step, StepOptions, context, names_of
-from bokiflow.flow_events import PICKER
-from bokiflow.instance import Instance
-from bokiflow.instance_state import held
-from bokiflow.outcomes import Names, Outcome, Recorded, error_of, failed, succeeded
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import held
+from bokiflow.model.flow_events import PICKER
+from bokiflow.model.flush import within_bounds
+from bokiflow.model.outcomes import Names, Outcome, Recorded, error_of, failed, succeeded
+from bokiflow.runtime.calls import Signature, Step, StepOptions, context, names_of
+from bokiflow.runtime.instance import Instance
 from bokiflow.tables import swap_rules
 from bokiflow.tables.errors import NotHeld, TableUnavailable, WriteUnknown
 from bokiflow.tables.ports import TablePort
 from bokiflow.tables.schema import Schema
 from bokiflow.tables.swap_rules import Name, OneRow
 from bokiflow.tables.transactions import Opened
-from bokilib import tags
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.pauses import pauses
+from bokilib.records import tags
 
 OUTSIDE_S: Final = 600.0
 """Of an operation of no workflow; then it is given up, and its outcome is unknown."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from bokiflow.tables.schema import Kind, Mode
-from bokilib.events import Event, Picker
+from bokilib.records.events import Event, Picker
 
 
 class Made(Event, tag="table.made", frozen=True):

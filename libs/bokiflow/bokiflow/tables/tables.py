@@ -26,10 +26,10 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 import boki
 from boki_common.errors import Conflict, InvalidArgument
-from bokiflow.calls import context
+from bokiflow.client.flow import Flow
 from bokiflow.errors import NotInWorkflow
-from bokiflow.flow import Flow
-from bokiflow.instance import Instance
+from bokiflow.runtime.calls import context
+from bokiflow.runtime.instance import Instance
 from bokiflow.tables import catalog, swapping, upkeep, versions
 from bokiflow.tables.applier import Applier
 from bokiflow.tables.errors import TableRefused, TableUnavailable
@@ -39,12 +39,12 @@ from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema
 from bokiflow.tables.swap_rules import OneRow
 from bokiflow.tables.table_events import Made, Written
 from bokiflow.tables.transactions import Opened, Transaction
-from bokilib.carrier import EVERY_S
-from bokilib.checkpoint_rules import CARRY_MS
-from bokilib.codec import JsonObject
-from bokilib.contribution import joined
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
+from bokilib.records.codec import JsonObject
+from bokilib.records.contribution import joined
+from bokilib.retention.carrier import EVERY_S
+from bokilib.retention.checkpoint_rules import CARRY_MS
 
 P = ParamSpec("P")
 R = TypeVar("R")

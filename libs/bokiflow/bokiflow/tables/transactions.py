@@ -20,10 +20,10 @@ from bokiflow.tables.reading import Ask, Reading
 from bokiflow.tables.rows import Change, Row, RowKey, changed, put, written
 from bokiflow.tables.schema import Schema, check_cells, check_key, check_mode
 from bokiflow.tables.table_events import PICKER, Made, Written
-from bokilib import tags
-from bokilib.codec import Json, JsonObject
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.codec import Json, JsonObject
+from bokilib.records.contribution import Contribution
 
 ROWS: Final = 120
 """Of one transaction: a record takes 255 streams and 256 expectations."""

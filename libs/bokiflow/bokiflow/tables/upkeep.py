@@ -16,11 +16,11 @@ from boki_common.logs import get_logger
 from bokiflow.tables.carrying import TablesCarried
 from bokiflow.tables.rows import Row, RowKey
 from bokiflow.tables.table_events import PICKER, Written
-from bokilib import tags
-from bokilib.carrier import Carrier
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
-from bokilib.trimmer import Trimmer
+from bokilib.records import tags
+from bokilib.retention.carrier import Carrier
+from bokilib.retention.trimmer import Trimmer
 
 ROWS_AT_ONCE: Final = 100
 

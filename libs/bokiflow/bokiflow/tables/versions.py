@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 import boki
 from boki_common.errors import Conflict, Trimmed
-from bokiflow import inspection
-from bokiflow.flow import Flow
+from bokiflow.client.flow import Flow
+from bokiflow.history import inspection
 from bokiflow.tables.errors import VersionsGone
 from bokiflow.tables.ports import TablePort
 from bokiflow.tables.rows import Row, RowKey, stored_row
 from bokiflow.tables.schema import Schema
 from bokiflow.tables.table_events import PICKER, Collected, Written
-from bokilib import tags
-from bokilib.contribution import Contribution
-from bokilib.log import Log
-from bokilib.trimmer import Trimmer
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.retention.trimmer import Trimmer
 
 
 async def of_log(log: Log, table: str, keys: Sequence[str], place: int) -> list[Row | None]:

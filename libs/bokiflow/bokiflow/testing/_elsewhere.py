@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from boki_common.errors import UsageError
+from bokiflow.client.named_app import named_app
+from bokiflow.client.replayer import replay
 from bokiflow.errors import NonDeterminism
-from bokiflow.named_app import named_app
-from bokiflow.replayer import replay
 
 SEEDS: Final = (1, 2, 3, 4)
 DIFFERS: Final = 1

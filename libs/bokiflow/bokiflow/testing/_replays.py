@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from bokiflow.app import App
-from bokiflow.replayer import replay
+from bokiflow.client.app import App
+from bokiflow.client.replayer import replay
 
 TIMES: Final = 5
 """Of the whole history: what hashes by its address is elsewhere each time."""

@@ -10,19 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import boki
-from bokiflow.app import App
-from bokiflow.calls import Call
+from bokiflow.client.app import App
+from bokiflow.client.replayer import export
 from bokiflow.errors import NonDeterminism
-from bokiflow.flow_events import PICKER, Ended, Signalled, Started, Stepped
-from bokiflow.outcomes import Outcome
-from bokiflow.plain import as_json
-from bokiflow.replayer import export
+from bokiflow.model.flow_events import PICKER, Ended, Signalled, Started, Stepped
+from bokiflow.model.outcomes import Outcome
+from bokiflow.model.plain import as_json
+from bokiflow.runtime.calls import Call
 from bokiflow.testing._replays import replays_everywhere
 from bokiflow.testing._virtual import LoopClock
-from bokiflow.worker import Worker
-from bokilib import tags
-from bokilib.log import Log
+from bokiflow.worker.worker import Worker
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
+from bokilib.records import tags
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 
 Made: TypeAlias = tuple[App, Call[Any]]

@@ -22,11 +22,11 @@ import boki
 import boki.sim
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.ports import Random
-from bokilib.codec import Json, JsonObject
-from bokilib.isolation import Isolation
+from bokilib.records.codec import Json, JsonObject
+from bokilib.records.isolation import Isolation
+from bokistore.commit.transactions import Transaction
 from bokistore.store import BokiStore, StoreSettings
 from bokistore.testing.cycles import Transacted, anomalies
-from bokistore.transactions import Transaction
 
 KEYS: Final = ("a", "b", "c", "d")
 COUNTER: Final = "counter"

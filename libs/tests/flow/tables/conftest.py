@@ -11,7 +11,7 @@ import pytest
 from boki.testing import MemoryCluster
 from bokiflow.tables import MemoryTables, Schema, TablePort, Tables
 from bokiflow.tables.cassandra_port import CassandraTables
-from bokilib.log import Log
+from bokilib.append.log import Log
 from itests.support.cassandra import shared
 from itests.support.fixtures import skip_or_fail
 from itests.support.java_server import ServerMissing

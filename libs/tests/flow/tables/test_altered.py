@@ -10,8 +10,8 @@ import pytest
 from boki.testing import MemoryCluster
 from bokiflow.tables import Mode, OneRow, Schema, TablePort, Tables, Transaction
 from bokiflow.tables.schema import MODES
-from bokilib.codec import JsonObject
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.codec import JsonObject
 
 ROUNDS = 6
 

@@ -16,11 +16,12 @@ from bokiflow.tables import MemoryTables, Schema, Tables, TablesCarried, TableUn
 from bokiflow.tables.table_events import Made
 from bokiflow.tables.versions import floor, raise_floor
 from bokiflow.testing import LoopClock, in_virtual_time
-from bokilib import Carrier, Event, tags
-from bokilib.checkpoint_rules import CARRY_MS
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib import Carrier, Event
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.retention.checkpoint_rules import CARRY_MS
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import Inline

@@ -14,7 +14,7 @@ from boki.testing import MemoryCluster
 from bokiflow.tables import Mode, OneRow, Schema, Tables, TableUnavailable, Transaction, WriteUnknown
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokiflow.tables.schema import MODES
-from bokilib.log import Log
+from bokilib.append.log import Log
 from itests.support.cassandra import CassandraServer, find_faketime
 from itests.support.fixtures import skip_or_fail
 from itests.support.java_server import ServerMissing

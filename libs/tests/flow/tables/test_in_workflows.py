@@ -10,7 +10,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Worker
 from bokiflow.tables import MemoryTables, TablePort, Tables, Transaction
 from bokiflow.tables.rows import RowKey
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, started

@@ -24,7 +24,7 @@ from bokiflow.tables import (
     staged,
 )
 from bokiflow.tables.locking import lock_name
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, started

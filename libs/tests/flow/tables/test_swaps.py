@@ -11,14 +11,15 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, NonDeterminism, Worker, WorkflowBlocked, inspection
-from bokiflow.outcomes import AT_THE_FUNCTION, Failure, Recorded
+from bokiflow import App, NonDeterminism, Worker, WorkflowBlocked
+from bokiflow.history import inspection
+from bokiflow.model.outcomes import AT_THE_FUNCTION, Failure, Recorded
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
 from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
-from bokilib.codec import Json
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
+from bokilib.records.codec import Json
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import Inline, started

@@ -22,8 +22,8 @@ from bokiflow.tables import (
     WriteUnknown,
 )
 from bokiflow.tables.rows import ABSENT, RowKey
-from bokilib.codec import Json
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.codec import Json
 from libs.tests.flow.tables.conftest import HOTEL, tables_of
 
 SEVEN = RowKey("hotel", "seven")

@@ -22,7 +22,7 @@ from bokiflow.tables import (
     VersionsGone,
 )
 from bokiflow.tables.rows import ABSENT, VERSION, RowKey
-from bokilib.log import Log
+from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, started

@@ -7,7 +7,7 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_common.errors import UsageError
 from bokiflow import NonDeterminism
-from bokiflow.replayer import export
+from bokiflow.client.replayer import export
 from bokiflow.testing import replays_elsewhere
 from bokiflow.testing._elsewhere import replay_here
 from libs.tests.flow.conftest import working

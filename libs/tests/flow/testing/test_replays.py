@@ -6,7 +6,7 @@ import pytest
 
 from boki.testing import MemoryCluster
 from bokiflow import App, NonDeterminism, Worker
-from bokiflow.replayer import export
+from bokiflow.client.replayer import export
 from bokiflow.testing import replays_everywhere
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop

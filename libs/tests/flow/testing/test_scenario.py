@@ -9,10 +9,11 @@ import pytest
 
 import boki
 import bokiflow
-from bokiflow import App, Call, records
+from bokiflow import App, Call
+from bokiflow.model import records
 from bokiflow.testing import in_virtual_time, survives
-from bokilib.contribution import Contribution
-from bokilib.log import Log
+from bokilib.append.log import Log
+from bokilib.records.contribution import Contribution
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.shop import Shop
 

@@ -57,20 +57,20 @@ def test_write_skew_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch)
     def as_a_snapshot(isolation: str, snapshot: int, *, read: Any, written: Iterable[str]) -> dict[str, int | None]:
         return dict.fromkeys(written, snapshot)
 
-    monkeypatch.setattr("bokistore.transaction_rules.expectations", as_a_snapshot)
+    monkeypatch.setattr("bokistore.commit.transaction_rules.expectations", as_a_snapshot)
     with pytest.raises(AssertionError, match=r"^a cycle$"):
         run_on_models(range(0, 90, 3))
 
 
 def test_lost_updates_are_found_when_they_are_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views of who wrote last are wrong then too, and checkpoints made of them: so an update may be gone altogether."""
-    monkeypatch.setattr("bokistore.transaction_rules.expectations", lambda *_, **__: {})
+    monkeypatch.setattr("bokistore.commit.transaction_rules.expectations", lambda *_, **__: {})
     with pytest.raises(AssertionError, match=r"cycle|was reported committed|which ended as"):
         run_on_models(range(1, 90, 3))
 
 
 def test_members_of_a_group_that_do_not_see_one_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokistore.commit.group_rules.must_see", lambda later, earlier: False)
     with pytest.raises(AssertionError, match="cycle"):
         run_on_models(range(0, 90, 3))
 

@@ -1,0 +1,1 @@
+"""What programs call: apps, handles, results, schedules, replays."""

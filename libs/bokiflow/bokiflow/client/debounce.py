@@ -1,0 +1,154 @@
+"""Debounced starts: many calls, one workflow, some time after the last of them. `flow.debounce(call, id=…, quiet_s=…, at_most_s=…)`.
+
+A round of calls is a workflow, `debounce/<id>/<n>`, which is sent each call, waits until they are over, and starts the newest one
+under its own id and "/run"; n is where the round before began, so all who find that one over begin the same next one.
+
+- A round closes by sending itself a signal: what was sent before it takes part, for signals are received in the order of the log.
+- A round starts its workflow by name, so a worker of another version, which lacks it, can run the round.
+- Whether a call came before that, its sender reads in the log after it was sent. If not, it belongs to the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+
+from boki_common.errors import InvalidArgument, Trimmed
+from bokiflow.client.by_attribute import newest_start
+from bokiflow.client.by_name import named
+from bokiflow.errors import IdExpired, IdReused
+from bokiflow.history import inspection
+from bokiflow.model import records
+from bokiflow.model.flow_events import Signalled
+from bokiflow.model.plain import as_json
+from bokiflow.runtime import in_workflow
+from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
+from bokilib.append.log import Log
+from bokilib.records import tags
+
+NAME: Final = "boki.debounce"
+ATTRIBUTE: Final = "boki.debounce"
+_CALLS: Final = "call"
+_CLOSED: Final = "closed"
+ATTEMPTS: Final = 8
+"""At an id for a round, while those that follow from the one before are remembered, and their results are not kept."""
+
+
+class Debounced(msgspec.Struct, frozen=True):
+    """One call, as a round is sent it. None as `workflow`: the round closes."""
+
+    workflow: str | None = None
+    args: Any = None
+    quiet_s: float = 0
+    at_most_s: float = 0
+    attributes: Mapping[str, str] = {}
+
+
+def checked(
+    call: Call[Any], quiet_s: float, at_most_s: float | None, attributes: Mapping[str, str] | None = None
+) -> Debounced:
+    """Raises InvalidArgument."""
+    check_call(call)
+    most_s = 10 * quiet_s if at_most_s is None else at_most_s
+    if not 0 < quiet_s <= most_s:
+        raise InvalidArgument(f"expected 0 < quiet_s ≤ at_most_s, found quiet_s={quiet_s} and at_most_s={most_s}")
+    return Debounced(call.workflow.name, call.args, quiet_s, most_s, records.check_attributes(attributes or {}))
+
+
+def workflow(app: Registry) -> Workflow[..., None]:
+    """The workflow that each round is."""
+
+    async def debounce() -> None:
+        newest = await _received()
+        last_ms = begun_ms = in_workflow.now_ms()
+        while True:
+            until_ms = min(last_ms + newest.quiet_s * 1_000, begun_ms + newest.at_most_s * 1_000)
+            try:
+                async with asyncio.timeout(max(0.0, until_ms - in_workflow.now_ms()) / 1_000):
+                    newest = await _received()
+            except TimeoutError:
+                break
+            last_ms = in_workflow.now_ms()
+        in_workflow.emit(_CLOSED, None)
+        in_workflow.send(in_workflow.workflow_id(), _CALLS, Debounced())
+        while (one := await _received()).workflow is not None:
+            newest = one
+        assert newest.workflow is not None
+        call, id = Call(named(app, newest.workflow), newest.args), id_of_run(in_workflow.workflow_id())
+        in_workflow.launch(call, id, attributes=newest.attributes)
+
+    return Workflow(debounce, NAME, "")
+
+
+async def _received() -> Debounced:
+    return msgspec.convert(await in_workflow.recv(_CALLS), Debounced)
+
+
+def id_of_run(round_id: str) -> str:
+    """Of what a round starts."""
+    return f"{round_id}/run"
+
+
+class Starts(Protocol):
+    """Workflows of a book, from outside."""
+
+    @property
+    def app(self) -> Registry: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def token(self) -> str: ...
+
+    async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> object: ...
+
+
+async def debounced(flow: Starts, id: str, call: Debounced) -> str:
+    """Sends a call to the round that takes it; returns the id of what that will start. Raises AppendUnknown: perhaps it was sent."""
+    made = cast(Workflow[..., None], flow.app.find(NAME)).call()
+    found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
+    tried = 0
+    while True:
+        if found is not None and await _takes(flow, found[1], call):
+            return id_of_run(found[1])
+        before = 0 if found is None else found[0]
+        following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
+        try:
+            await flow.start(made, id=following, attributes={ATTRIBUTE: id})
+        except (IdReused, IdExpired):  # of long ago; all who look begin with the same one
+            tried += 1
+            if tried == ATTEMPTS:
+                raise
+            continue
+        state = await inspection.newest(flow.log, following)
+        if state is not None and state.start > before:
+            found, tried = (state.start, following), 0
+        else:  # it was forgotten right then
+            found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
+
+
+async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
+    """Sends a call to a round, unless it is over; whether it takes part in it."""
+    if await _is_over(flow.log, round_id, None):
+        return False
+    notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
+    seqnum = await flow.log.append(records.send(records.Place(round_id, flow.group), notice))
+    return not await _is_over(flow.log, round_id, seqnum)
+
+
+async def _is_over(log: Log, round_id: str, at: int | None) -> bool:
+    """Whether a round closed before a place of the log; None: at all. Where that is not known any more, it did."""
+    closed = tags.flow_output(round_id, _CLOSED)
+    try:
+        if await log.book.read_prev(closed, at_most=at) is not None:
+            return True
+    except Trimmed:
+        return True
+    state = await inspection.newest(log, round_id)
+    return (state is None or state.ended is not None) and await log.book.read_prev(closed) is None

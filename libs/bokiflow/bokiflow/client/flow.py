@@ -1,0 +1,262 @@
+"""Workflows of a book, from outside: started once by their ids, found again, listed.
+
+    flow = Flow(app, client.book("shop"))
+    handle = await flow.start(checkout.call(order), id=f"order-{order.id}")
+    print(await handle.result())
+
+It runs nothing itself; `worker.Worker` does, in this process or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
+
+import boki
+from boki_common.errors import Conflict, InvalidArgument
+from bokiflow.client import debounce, terminating
+from bokiflow.client.app import App
+from bokiflow.client.handles import Handle
+from bokiflow.client.results import OnBlocked, OnMissing, Results
+from bokiflow.client.schedules import Schedules
+from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
+from bokiflow.execute.hosting import Hosting, Nobody
+from bokiflow.execute.traces import Spans, Tracing
+from bokiflow.history import forks, inspection
+from bokiflow.history.fork_rules import forked
+from bokiflow.history.inspection import Blocked, CallOf, Known
+from bokiflow.model import records
+from bokiflow.model.digests import digest
+from bokiflow.model.flow_events import Ended, Started
+from bokiflow.runtime.calls import Call, Workflow, check_call
+from bokilib.append.log import Log, Tokens
+from bokilib.errors import AppendUnknown
+from bokilib.ports import BookPort, PayloadHook
+from bokilib.records import tags
+from bokilib.records.codec import Json
+
+R = TypeVar("R")
+
+ID_BYTES: Final = 16
+TOKEN_BYTES: Final = 8
+ID_CHARS: Final = 512
+
+
+class Flow:
+    """See the module.
+
+    Attributes:
+        app: workflows of this program. log: of the book. results: who waits here. schedules: of the group. spans: of this process.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        book: BookPort | Log,
+        *,
+        hook: PayloadHook | None = None,
+        hosting: Hosting | None = None,
+        random: Tokens | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        """
+        Args:
+            book: a `boki.Book`, or the `bokilib.Log` of one.
+            hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
+            hosting: who runs workflows in this process.
+            tracing: who makes spans; by default OpenTelemetry, if it is installed.
+        """
+        self.app: Final = app
+        self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        self.results: Final = Results(self.log)
+        self.spans: Final = Spans(tracing)
+        self._hosting: Final = hosting or Nobody()
+        self.schedules: Final = Schedules(self)
+        self._random: Final = random or boki.SystemRandom()
+
+    @property
+    def group(self) -> str:
+        """Of workers."""
+        return self.app.group
+
+    async def __aenter__(self) -> Flow:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.results.__aexit__(kind, error, trace)
+
+    def token(self) -> str:
+        """Random."""
+        return self._random.token(TOKEN_BYTES).hex()
+
+    async def start(
+        self,
+        call: Call[R],
+        *,
+        id: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        traceparent: str = "",
+        due_ms: int = 0,
+    ) -> Handle[R]:
+        """Starts a workflow, or finds the one that was started with this id: however often it is called, it runs once.
+
+        Args:
+            id: at most 512 characters; by default a random one.
+            attributes: up to 8, by which it can be found.
+            traceparent: of W3C; by default a span's of this start, if spans are made.
+            due_ms: what `bokiflow.due_ms()` is in it: the time for which a schedule starts it.
+
+        Raises:
+            IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
+            AppendUnknown: perhaps it was started; start it again with the same id.
+        """
+        check_call(call)
+        chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
+        traceparent = traceparent or self.spans.start(call.workflow.name, chosen)
+        started = self.started(call, chosen, dict(attributes or {}), traceparent)
+        if due_ms:
+            started = msgspec.structs.replace(started, due_ms=due_ms)
+        place = records.Place(chosen, self.group)
+        while True:
+            owner, claim = self._hosting.owner_of(chosen)
+            mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
+            part = records.start(mine, claim)
+            try:
+                seqnum = await self.log.append(part)
+            except Conflict as conflict:
+                moved = self.log.moved(part.expect, conflict)
+                if place.own in moved or not moved:
+                    return await self._attach(call, mine)
+                self._hosting.lost(place.partition, claim)
+                continue
+            except AppendUnknown as unknown:
+                self._hosting.unsure(chosen, unknown)
+                raise
+            if owner:
+                self._hosting.began(mine, seqnum)
+            return Handle(self, chosen, call.workflow, start=seqnum)
+
+    def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
+        """What begins a workflow, of no owner yet, when its record is ordered. Raises InvalidArgument."""
+        workflow = call.workflow
+        return Started(
+            id,
+            workflow.name,
+            digest(call.args),
+            call.args,
+            0,
+            version=workflow.version,
+            group=self.group,
+            attributes=records.check_attributes(attributes),
+            traceparent=traceparent,
+        )
+
+    async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
+        """The workflow that has this id, if it is the same call."""
+        state = await inspection.newest(self.log, mine.id)
+        if state is None:
+            raise await self._nothing(mine.id)
+        there = await inspection.call_of(self.log, mine.id, state)
+        if there is None:
+            raise await self._nothing(mine.id)
+        start = check_same(mine, there)
+        ended = await inspection.outcome_of(self.log, mine.id, state)
+        return Handle(self, mine.id, call.workflow, start=start, ended=ended)
+
+    async def _nothing(self, id: str) -> IdReused | IdExpired:
+        """Why nothing can be started, though nothing of the id is there."""
+        async for item in self.log.book.read(tags.flow_own(id), start=1):
+            if isinstance(item, boki.Record):
+                return IdReused(f"the id {id!r} has the stream of another one: take another id", id=id)
+        return IdExpired(
+            f"the id {id!r} was used, and the result of what ended then is not kept any more: it is free in about an hour, or take "
+            "another one",
+            id=id,
+        )
+
+    async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
+        """See `Handle.fork`; the new id, and where it begins."""
+        chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
+        if await inspection.newest(self.log, origin, consistency="linearizable") is None:
+            raise NoSuchWorkflow(f"there is no workflow {origin!r}: was it started in this book?", id=origin)
+        history = await inspection.whole_history(self.log, origin)
+        made = forked(history, forks.without_family(history.started, chosen), before)
+        return chosen, await forks.begin(self.log, made)
+
+    async def terminate(self, id: str, reason: str) -> None:
+        """See `Handle.terminate`."""
+        await terminating.terminate(self.log, id, reason)
+
+    async def debounce(
+        self,
+        call: Call[R],
+        *,
+        id: str,
+        quiet_s: float,
+        at_most_s: float | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Handle[R]:
+        """Start a workflow once for many calls, when none came for a while; the newest arguments and attributes win.
+
+        Args:
+            id: of what is debounced. quiet_s: without calls. at_most_s: after the first of them; by default ten times `quiet_s`.
+            attributes: up to 8, by which the workflow can be found.
+
+        Raises:
+            AppendUnknown: perhaps it was called; call again.
+        """
+        made = debounce.checked(call, quiet_s, at_most_s, attributes)
+        return Handle(self, await debounce.debounced(self, id, made), call.workflow, missing="wait")
+
+    @overload
+    def handle(self, id: str) -> Handle[Json]: ...
+
+    @overload
+    def handle(self, id: str, workflow: Workflow[..., R]) -> Handle[R]: ...
+
+    def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
+        """A workflow that was started, by its id; named, its result has its type."""
+        return Handle(self, check_id(id), workflow)
+
+    async def wait(self, id: str, start: int, *, blocked: OnBlocked = "wait", missing: OnMissing = "wait") -> Ended:
+        """How a workflow ended; waits for it. See `Handle.result`."""
+        here = self._hosting.runs(id)
+        return await self.results.wait(id, start, follow=not here, blocked=blocked, missing=missing)
+
+    async def known(self, id: str) -> Known | None:
+        """All about one workflow; None: there is none."""
+        return await inspection.known(self.log, id)
+
+    async def blocked(self, error: str = "") -> list[Blocked]:
+        """Workflows that are blocked. `error`: by errors of this class only, such as "NonDeterminism"; "": by any."""
+        return [one for one in await inspection.blocked(self.log, self.group) if error in ("", one.error)]
+
+    async def find(self, **attribute: str) -> list[str]:
+        """Ids of workflows that have an attribute, in the order of their beginnings; without one, of all."""
+        if len(attribute) > 1:
+            raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
+        return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
+
+
+def check_same(mine: Started, there: CallOf) -> int:
+    """Where the workflow of this id began, which is the same call. Raises IdReused."""
+    if (there.name, there.digest) != (mine.name, mine.digest) or there.group not in ("", mine.group):
+        raise IdReused(
+            f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
+            id=mine.id,
+            expected=f"{mine.name} {mine.digest}",
+            found=f"{there.name} {there.digest}",
+        )
+    return there.start
+
+
+def check_id(id: str) -> str:
+    """Raises InvalidArgument."""
+    if not id or len(id) > ID_CHARS:
+        raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {id[:80]!r}", found=id[:80])
+    return id

@@ -1,0 +1,80 @@
+"""Histories of workflows kept as files, and replayed against the code as it is: before a deploy, in a test.
+
+    Path("golden/checkout.json").write_bytes(await export(flow.log, "order-7"))
+    await replay(app, Path("golden/checkout.json").read_bytes())        # NonDeterminism: this code does something else
+
+A history is JSON. Nothing runs: no body, no log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from boki_common.errors import CorruptData
+from bokiflow.client.app import App
+from bokiflow.errors import NoSuchWorkflow
+from bokiflow.history import inspection
+from bokiflow.model import flow_events as events
+from bokiflow.model.history import Recorded, in_order
+from bokiflow.runtime.instance import Instance
+from bokilib.append.log import Log
+
+VERSION: Final = 1
+
+
+class _Record(msgspec.Struct, frozen=True):
+    seqnum: int
+    time_ms: int
+    seen: int
+    own: tuple[events.Delivered | events.Note | events.Effect, ...]
+    incoming: tuple[events.Incoming, ...]
+
+
+class _History(msgspec.Struct, frozen=True):
+    version: int
+    started: events.Started
+    records: tuple[_Record, ...]
+    start: int = 0
+    restarted: events.Restarted | None = None
+
+
+async def export(log: Log, id: str) -> bytes:
+    """The history of a workflow, as it is now. Raises NoSuchWorkflow; Trimmed: it is over, and not kept any more."""
+    if await inspection.newest(log, id, consistency="linearizable") is None:
+        raise NoSuchWorkflow(f"there is no workflow {id!r}", id=id)
+    found = await inspection.whole_history(log, id)
+    made = [_Record(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in found.records]
+    kept = _History(VERSION, found.started, tuple(made), found.start, found.restarted)
+    return msgspec.json.format(msgspec.json.encode(kept))
+
+
+async def replay(app: App, history: bytes) -> list[str]:
+    """Replays a history; returns what the code waits for then.
+
+    Raises:
+        NonDeterminism: the code does not do what the history says. NotRegistered. CorruptData: this is no history.
+    """
+    try:
+        read = msgspec.json.decode(history, type=_History)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise CorruptData(f"expected a history as `export` makes it, found: {fault}") from fault
+    begins = read.started if read.restarted is None else read.restarted.started
+    instance = Instance(begins, app.find(begins.name), read.restarted)
+    delivered = in_order(Recorded(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[list[str]] = loop.create_future()
+
+    def run() -> None:
+        try:
+            instance.replay(delivered, read.start)
+            done.set_result([] if instance.outcome is not None else instance.waits)
+        except Exception as error:  # noqa: BLE001 - it is raised to who asked
+            done.set_exception(error)
+        finally:
+            instance.drop()
+
+    loop.call_soon(run)
+    return await done

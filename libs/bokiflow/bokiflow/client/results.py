@@ -1,0 +1,237 @@
+"""Calls that wait for the ends of workflows. One cursor follows all workflows that run elsewhere and are waited for.
+
+- A workflow that is missing (never started, or forgotten) is an error for a call that does not say that it waits for its start.
+- A workflow that is blocked is an error for a call that does not say that it waits on: at once, or after `PATIENCE_S`, within which a
+  deploy takes it up again. A process that blocked it itself knows why, and tells its own calls at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import boki
+from boki_common.errors import BokiError
+from bokiflow.errors import NoSuchWorkflow, ResultExpired, WorkflowBlocked
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import Held, held
+from bokiflow.model.flow_events import PICKER, Ended
+from bokilib.append.log import Log, Read
+from bokilib.follow.follower import Follower
+from bokilib.records import tags
+
+SEQNUM_END: Final = 2**63
+PATIENCE_S: Final = 5.0
+"""A workflow may be blocked for so long, unless a call says otherwise."""
+
+OnBlocked: TypeAlias = Literal["raise", "wait"] | None
+"""What a call does about a blocked workflow: raise at once, wait for ever, or (None) raise after `PATIENCE_S`."""
+OnMissing: TypeAlias = Literal["raise", "wait"]
+"""What a call does about a workflow that is not there: raise, or wait until it is started."""
+NOT_THERE: Final = "was it started in this book, and is it kept still?"
+
+
+class _Waiting(NamedTuple):
+    """A call that waits.
+
+    Attributes:
+        start: seqnum of the beginning that it means, 0: any.
+    """
+
+    start: int
+    future: asyncio.Future[Ended]
+    blocked: OnBlocked
+    missing: OnMissing
+
+    def means(self, start: int) -> bool:
+        """Return True if it waits for the workflow that began there."""
+        return self.start in (0, start)
+
+
+class _Blocked(NamedTuple):
+    """A workflow that is blocked, by a claim. `until_s`: patience lasts so long, by the loop's time. `timer`: of that."""
+
+    claim: int
+    until_s: float
+    timer: asyncio.TimerHandle
+
+
+class Results:
+    """See the module."""
+
+    def __init__(self, log: Log) -> None:
+        self._log: Final = log
+        self._follower: Final = Follower(log)
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._followed: dict[str, None] = {}
+        self._looking: dict[asyncio.Task[None], None] = {}
+        self._failed: BaseException | None = None
+        self._blocked: dict[str, _Blocked] = {}
+
+    async def __aenter__(self) -> Results:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for id in list(self._blocked):
+            self._goes_on(id)
+        for task in list(self._looking):
+            task.cancel()
+        await self._follower.__aexit__(kind, error, trace)
+
+    def wait(
+        self, id: str, start: int, *, follow: bool, blocked: OnBlocked = "wait", missing: OnMissing = "wait"
+    ) -> asyncio.Future[Ended]:
+        """Return a future of the end of a workflow.
+
+        Args:
+            start: seqnum of its beginning, 0: of any workflow that has the id. follow: it runs elsewhere; else `ended` is called.
+        """
+        future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        if self._failed is not None:
+            future.set_exception(self._failed)
+            return future
+        self._waiting.setdefault(id, []).append(_Waiting(start, future, blocked, missing))
+        if id in self._followed or (follow and not start and missing == "raise"):
+            self._look(id)  # what was read before is not read again; what is missing is never read
+        if follow:
+            self.follow(id, start)
+        return future
+
+    def follow(self, id: str, start: int) -> None:
+        """It runs elsewhere from now on, if anybody waits for it."""
+        if id in self._waiting and id not in self._followed:
+            self._followed[id] = None
+            self._follower.add(tags.flow_own(id), max(1, start), lambda item: self._read(id, item))
+
+    def follow_all(self) -> None:
+        """Follow all workflows that are waited for: none runs here any more."""
+        for id in list(self._waiting):
+            self.follow(id, 1)
+
+    def _read(self, id: str, item: Read | boki.Gap | BokiError) -> None:
+        if isinstance(item, Read):
+            state = held(item.record.seqnum, PICKER.of(item.record.seqnum, item.envelope, about=id))
+            if state is not None:
+                self._resolve(id, state)
+        elif isinstance(item, boki.Gap):
+            self._look(id)
+        else:
+            self.failed(id, item)
+
+    def _resolve(self, id: str, state: Held) -> None:
+        if state.ended is not None and not state.large:
+            self.ended(id, state.ended)
+        elif state.ended is not None or state.blocked:  # what is read first may be long past
+            self._look(id)
+        else:
+            self._lives(id, state)
+
+    def _lives(self, id: str, state: Held) -> None:
+        """Note where a workflow stands now that has not ended."""
+        if state.start:
+            self._expired(id, state.start)
+        if not state.blocked or id not in self._waiting:
+            self._goes_on(id)
+            return
+        loop = asyncio.get_running_loop()
+        known = self._blocked.get(id)
+        if known is None or known.claim != state.claim:
+            self._goes_on(id)
+            timer = loop.call_later(PATIENCE_S, self._look, id)
+            self._blocked[id] = known = _Blocked(state.claim, loop.time() + PATIENCE_S, timer)
+        patient = loop.time() < known.until_s
+        self._tell(id, state, lambda one: one.blocked == "raise" or not (patient or one.blocked))
+
+    def _tell(self, id: str, state: Held, which: Callable[[_Waiting], bool]) -> None:
+        """Fail calls for a workflow that is blocked."""
+        for one in self._take(id, lambda one: which(one) and one.means(state.start)):
+            error = WorkflowBlocked(
+                f"workflow {id!r} is blocked: {state.blocked}; it goes on when a worker with code that fits begins, or after resume()",
+                id=id,
+                found=state.blocked,
+            )
+            _fail(one, error)
+
+    def _goes_on(self, id: str) -> None:
+        """A workflow is blocked no more, or not waited for."""
+        known = self._blocked.pop(id, None)
+        if known is not None:
+            known.timer.cancel()
+
+    def _look(self, id: str) -> None:
+        """Read where a workflow stands: something may be trimmed, or it may be missing."""
+
+        async def look() -> None:
+            try:
+                state = await inspection.newest(self._log, id, consistency="linearizable")
+                ended = None if state is None else await inspection.outcome_of(self._log, id, state)
+            except BokiError as error:
+                self.failed(id, error)
+                return
+            if state is None:
+                self._expired(id, SEQNUM_END)
+                self._missing(id)
+            elif ended is not None:
+                self.ended(id, ended)
+            else:
+                self._lives(id, state)
+
+        task = asyncio.get_running_loop().create_task(look(), name="bokiflow results")
+        self._looking[task] = None
+        task.add_done_callback(lambda done: self._looking.pop(done, None))
+
+    def _missing(self, id: str) -> None:
+        for one in self._take(id, lambda one: not one.start and one.missing == "raise"):
+            _fail(one, NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id))
+
+    def _expired(self, id: str, start: int) -> None:
+        """Whoever waits for what began before that has it no more."""
+        for one in self._take(id, lambda one: 0 < one.start < start):
+            _fail(one, ResultExpired(f"workflow {id!r} ended, and its result is not kept any more", id=id))
+
+    def ended(self, id: str, ended: Ended) -> None:
+        """It ended."""
+        self._expired(id, ended.start)
+        for one in self._take(id, lambda one: one.means(ended.start)):
+            if not one.future.done():
+                one.future.set_result(ended)
+
+    def blocked_here(self, id: str, error: BaseException) -> None:
+        """A workflow was blocked by this process: calls are told why, and those that wait on follow it."""
+        for one in self._take(id, lambda one: one.blocked != "wait"):
+            _fail(one, error)
+        self.follow(id, 1)
+
+    def failed(self, id: str, error: BaseException) -> None:
+        """Its end cannot be read."""
+        for one in self._take(id, lambda _: True):
+            _fail(one, error)
+
+    def failed_all(self, error: BaseException) -> None:
+        """This process cannot go on."""
+        self._failed = error
+        for id in list(self._waiting):
+            self.failed(id, error)
+
+    def _take(self, id: str, which: Callable[[_Waiting], bool]) -> list[_Waiting]:
+        waiting = self._waiting.get(id, [])
+        taken = [one for one in waiting if which(one)]
+        left = [one for one in waiting if not which(one)]
+        if left:
+            self._waiting[id] = left
+        elif waiting:
+            del self._waiting[id]
+        if not left:
+            self._goes_on(id)
+        if not left and self._followed.pop(id, "") is None:
+            self._follower.discard(tags.flow_own(id))
+        return taken
+
+
+def _fail(one: _Waiting, error: BaseException) -> None:
+    if not one.future.done():
+        one.future.set_exception(error)

@@ -1,0 +1,349 @@
+"""Schedules: workflows that start others when they are due. `app.schedule(…)` adds one; `Schedules(flow)` pauses, lists, removes.
+
+Each is a workflow of its own, `schedule/<name>`, which sleeps until the next time and starts what is due under an id that has this
+time in it: `schedule/<name>/2026-03-29T01:00:00Z`. So whoever takes over starts nothing twice, and leaves nothing out. It begins again
+after some rounds, so its history stays short. Removed, it waits for being set again.
+
+- It starts workflows by their names, so a worker of another version, which lacks the workflow, can run the schedule.
+- Its state is computed from its history (`schedule_rules.fold`). What it emits tells when it took a command.
+- A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the place at which the one
+  before began: all workers begin the same next one. Its firings keep their ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+import msgspec
+
+from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
+from boki_common.logs import get_logger
+from bokiflow.client.by_attribute import newest_start
+from bokiflow.client.by_name import named
+from bokiflow.errors import IdExpired
+from bokiflow.history import inspection
+from bokiflow.history.instance_state import Status, status_of
+from bokiflow.model import cron, records, schedule_rules
+from bokiflow.model.cron import Skipped, Timing
+from bokiflow.model.schedule_rules import (
+    COMMANDS,
+    Asked,
+    Command,
+    Planned,
+    State,
+    View,
+    after,
+    attributes_of,
+    due_before,
+    fires_first,
+    id_of,
+    id_of_firing,
+    name_of,
+)
+from bokiflow.runtime import in_workflow
+from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
+from bokilib.append.log import Log
+from bokilib.pauses import pauses
+from bokilib.records.codec import Json
+
+ROUNDS: Final = 100
+"""Firings and commands, then it begins again."""
+NAME: Final = "boki.schedule"
+ATTRIBUTE: Final = "boki.kind"
+AGAIN: Final = "boki.schedule"
+"""Attribute of a schedule that was set again: its name."""
+_STATE: Final = "state"
+
+log = get_logger(__name__)
+
+
+class Plan(NamedTuple):
+    """A schedule of a program. `name`: in its group."""
+
+    name: str
+    planned: Planned
+
+
+class Firing(NamedTuple):
+    """A workflow that a schedule started. `due_ms`: the time for which."""
+
+    id: str
+    due_ms: int
+    status: Status
+
+
+class Schedule(NamedTuple):
+    """A schedule, for people.
+
+    Attributes:
+        next_ms: the time of the next firing. If it has passed, no worker was there to start it. None: the schedule is paused.
+        asked: "pause", "resume", "change" or "deletion": a command that no worker has taken yet; "": there is none.
+        last: the last firing; None: there was none, or it is not kept any more.
+        skipped: the firings that were left out last, if they were among the last `ROUNDS` that were due; else None.
+    """
+
+    name: str
+    workflow: str
+    args: Json
+    timing: Timing
+    paused: bool
+    next_ms: int | None
+    asked: Asked = ""
+    last: Firing | None = None
+    skipped: Skipped | None = None
+    attributes: Mapping[str, str] = MappingProxyType({})
+
+
+class _KeptBy(NamedTuple):
+    """The workflow that keeps a schedule. `state`: after all commands that were sent to it; None: it is to be started."""
+
+    id: str
+    state: State | None
+
+
+class Signallable(Protocol):
+    """A workflow that takes signals: a `Handle`."""
+
+    @property
+    def id(self) -> str: ...
+
+    async def signal(self, topic: str, value: object = None) -> None: ...
+
+
+class Starts(Protocol):
+    """Workflows of a book, from outside."""
+
+    @property
+    def app(self) -> Registry: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def group(self) -> str: ...
+
+    async def find(self, **attribute: str) -> Sequence[str]: ...
+
+    async def start(
+        self, call: Call[Any], *, id: str, attributes: Mapping[str, str], due_ms: int = 0
+    ) -> Signallable: ...
+
+
+def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str, str] = MappingProxyType({})) -> Plan:
+    """Raises InvalidArgument."""
+    check_call(call)
+    if not name or "/" in name:
+        raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
+    found = records.check_attributes(attributes)
+    made = Planned(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
+    attributes_of(made, 0)
+    return Plan(name, made)
+
+
+def workflow(app: Registry) -> Workflow[..., None]:
+    """The workflow that each schedule is."""
+
+    async def schedule(state: State) -> None:
+        for number in range(ROUNDS):
+            command = await _command(state)
+            if command is None:
+                state = _fire(app, state)
+            else:
+                if due_before(state, command, in_workflow.now_ms()) and in_workflow.patched(fires_first(number)):
+                    state = _fire(app, state)
+                was, state = state, after(state, command, in_workflow.now_ms())
+                if state != was:
+                    in_workflow.emit(_STATE, _without_attributes(state))
+        in_workflow.restart(state)
+
+    return Workflow(schedule, NAME, "", by_calendar=True)
+
+
+def _without_attributes(state: State) -> State:
+    """Return what is emitted of a state: the same in replays by programs that do not know of attributes."""
+    if state.planned is None:
+        return state
+    return msgspec.structs.replace(state, planned=msgspec.structs.replace(state.planned, attributes=msgspec.UNSET))
+
+
+async def _command(state: State) -> Command | None:
+    """The next command; None: something is due before it."""
+    if state.planned is None or state.paused:
+        return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
+    wait_ms = cron.next_ms(state.planned.timing, state.after_ms) - in_workflow.now_ms()
+    try:
+        async with asyncio.timeout(max(0, wait_ms) / 1_000):
+            return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
+    except TimeoutError:
+        return None
+
+
+def _fire(app: Registry, state: State) -> State:
+    found = state.planned
+    assert found is not None
+    due = schedule_rules.due(state, in_workflow.now_ms())
+    for at in due.times:
+        id = id_of_firing(in_workflow.workflow_id(), at)
+        in_workflow.launch(
+            Call(named(app, found.workflow), found.args), id, due_ms=at, attributes=attributes_of(found, at)
+        )
+    if due.skipped is not None and not in_workflow.is_replayed():
+        _log_skipped(name_of(in_workflow.workflow_id()), found.timing, due.skipped)
+    return due.state
+
+
+def _log_skipped(name: str, timing: Timing, skipped: Skipped) -> None:
+    log.warning(
+        "schedule missed: firings skipped, no worker ran when they were due",
+        name=name,
+        missed=timing.missed,
+        count=skipped.number,
+        first=cron.text(timing, skipped.first_ms),
+        last=cron.text(timing, skipped.last_ms),
+    )
+
+
+async def view_of(log: Log, id: str) -> View | None:
+    """Return the schedule that a workflow keeps; None: the workflow has ended, or there is none."""
+    held = await inspection.newest(log, id)
+    if held is None or held.ended is not None:
+        return None
+    try:
+        return schedule_rules.fold(await inspection.whole_history(log, id))
+    except Trimmed:  # it ended meanwhile
+        return None
+
+
+class Schedules:
+    """Schedules of a group, from outside.
+
+    await worker.flow.schedules.pause("nightly")
+    """
+
+    def __init__(self, flow: Starts) -> None:
+        self._flow: Final = flow
+
+    async def keep(self, plans: Iterable[Plan], wanted: Callable[[Plan], bool] = lambda _: True) -> None:
+        """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out.
+
+        Args:
+            wanted: whether the program has this plan still: an older one is not set after the one that replaced it.
+        """
+        left, pause = list(plans), pauses()
+        while left:
+            left = [plan for plan in left if wanted(plan) and not await self._kept(plan)]
+            if left:
+                await asyncio.sleep(pause.next())
+
+    async def _kept(self, plan: Plan) -> bool:
+        """Set a schedule; return False if it may be set later."""
+        try:
+            await self.set(plan)
+        except BokiError as error:
+            if not isinstance(error, UsageError):
+                log.warning("schedule not set: another attempt follows", name=plan.name, error=str(error))
+                return False
+            log.error("schedule not set: it was refused", name=plan.name, error=str(error))
+        except msgspec.ValidationError as fault:
+            log.error("schedule not set: a later version keeps it", name=plan.name, error=str(fault))
+        return True
+
+    async def set(self, plan: Plan) -> None:
+        """Makes a schedule, or makes it another one; a pause stays. One that failed begins again."""
+        kept = await self._find(plan.name)
+        if kept.state is None or kept.state.planned != plan.planned:
+            await self._send(kept.id, Command("set", plan.planned))
+
+    async def pause(self, name: str) -> None:
+        """Nothing is started until `resume`. Raises InvalidArgument: there is none."""
+        await self._send(await self._known(name), Command("pause"))
+
+    async def resume(self, name: str) -> None:
+        """It goes on; what would have been due meanwhile is not made up for. Raises InvalidArgument: there is none."""
+        await self._send(await self._known(name), Command("resume"))
+
+    async def run(self, name: str) -> str:
+        """Start the workflow of a schedule now, as a firing whose time is now; return its id. The schedule goes on as before.
+
+        Raises:
+            InvalidArgument: there is none. AppendUnknown: perhaps it was started.
+        """
+        view = await view_of(self._flow.log, await self._known(name))
+        if view is None or (planned := view.asked.planned) is None:
+            raise InvalidArgument(f"there is no schedule {name!r}: it was deleted just now", found=name)
+        now_ms = self._flow.log.now_ms()
+        call = Call(named(self._flow.app, planned.workflow), planned.args)
+        attributes = attributes_of(planned, now_ms)
+        started = await self._flow.start(call, id=id_of_firing(name, now_ms), attributes=attributes, due_ms=now_ms)
+        return started.id
+
+    async def remove(self, name: str) -> None:
+        """It starts nothing any more; what it started goes on. A program that still has it makes it anew when its next worker begins."""
+        await self._send(await self._known(name), Command("remove"))
+
+    async def list(self) -> list[Schedule]:
+        """Return all of them, by name."""
+        found = []
+        await self._flow.log.book.now(consistency="linearizable")
+        ids = {name_of(id): id for id in await self._flow.find(**{ATTRIBUTE: "schedule"})}  # the newest of each
+        for name, id in sorted(ids.items()):
+            view = await view_of(self._flow.log, id)
+            if view is not None and view.state.planned is not None:
+                found.append(await self._listed(name, view, view.state.planned))
+        return found
+
+    async def _listed(self, name: str, view: View, planned: Planned) -> Schedule:
+        fired_ms = cron.newest(planned.timing, view.state.after_ms) if view.fired_ms is None else view.fired_ms
+        last: Firing | None = None
+        if fired_ms is not None:
+            id = id_of_firing(name, fired_ms)
+            held = await inspection.newest(self._flow.log, id)
+            last = None if held is None else Firing(id, fired_ms, status_of(held.ended, held.blocked))
+        return Schedule(
+            name,
+            planned.workflow,
+            planned.args,
+            planned.timing,
+            view.state.paused,
+            schedule_rules.next_ms(view.state),
+            schedule_rules.asked(view),
+            last,
+            view.skipped,
+            {} if planned.attributes is msgspec.UNSET else planned.attributes,
+        )
+
+    async def _known(self, name: str) -> str:
+        """Return the id of the workflow that keeps a schedule. Raises InvalidArgument: none does."""
+        kept = await self._find(name)
+        if kept.state is None or kept.state.planned is None:
+            names = [one.name for one in await self.list()]
+            raise InvalidArgument(f"there is no schedule {name!r}, there are {names}", found=name, expected=names)
+        return kept.id
+
+    async def _find(self, name: str) -> _KeptBy:
+        """Return the workflow that keeps a schedule, or may be started to keep it."""
+        opened, id = self._flow.log, id_of(name)
+        held = await inspection.newest(opened, id, consistency="linearizable")
+        again = await newest_start(opened, self._flow.group, AGAIN, name)
+        if again is not None and (held is None or again[0] > held.start):
+            id = again[1]
+            held = await inspection.newest(opened, id)
+        while held is not None and held.ended is not None:
+            id = id_of(name, held.start)
+            held = await inspection.newest(opened, id)
+        view = await view_of(self._flow.log, id)
+        return _KeptBy(id, None if view is None else view.asked)
+
+    async def _send(self, id: str, command: Command) -> None:
+        made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(State())
+        name, attributes = name_of(id), {ATTRIBUTE: "schedule"}
+        try:
+            handle = await self._flow.start(
+                made, id=id, attributes=attributes | ({} if id == id_of(name) else {AGAIN: name})
+            )
+        except IdExpired:  # it ended long ago, and where it began is forgotten
+            handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
+        await handle.signal(COMMANDS, command)

@@ -1,0 +1,1 @@
+"""Running workflows that a worker owns: bodies, timers, children, traces."""

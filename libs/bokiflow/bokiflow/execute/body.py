@@ -1,0 +1,150 @@
+"""One step's body: attempts, time-outs, and what came of it. It runs on the outer loop, and knows nothing of the workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from boki_common.errors import ThreadsExhausted
+from boki_common.runtime.bodies import interrupted
+from boki_common.runtime.ports import Bodies
+from bokiflow.model.flush import within_bounds
+from bokiflow.model.outcomes import Names, Outcome, failed, succeeded
+from bokiflow.runtime.calls import AnyStep
+from bokiflow.runtime.retry_rules import next_delay_s
+from bokilib.errors import NotEncodable
+
+EXHAUSTED_S: Final = 5.0
+"""Until the next look at whether a thread is free, when all run functions that were given up."""
+
+
+class NotBegun(Exception):
+    """The worker of a step is being drained, and the function of the step does not begin."""
+
+
+class Gate:
+    """The gate that each attempt of a step passes before its function begins: closed while the worker is being drained.
+
+    Invariant: once the gate was closed and `began` was False after that, no attempt begins. So an attempt sets `began` before it looks.
+
+    Attributes:
+        began: the function of an attempt has begun, and has not failed.
+    """
+
+    def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
+        """`closed`: may be called in any thread."""
+        self.began = False
+        self._closed: Final = closed
+
+    def enter(self) -> None:
+        """Begin an attempt; called in the thread that runs its function. Raises NotBegun."""
+        self.began = True
+        if self._closed():
+            self.began = False
+            raise NotBegun
+
+    def failed(self) -> None:
+        """End an attempt that is to be retried. Raises NotBegun: the next worker retries it."""
+        self.began = False
+        if self._closed():
+            raise NotBegun
+
+
+class Tried(NamedTuple):
+    """What came of a body, at which attempt."""
+
+    outcome: Outcome
+    attempts: int
+
+
+async def run_body(
+    step: AnyStep,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    bodies: Bodies,
+    workflow: str = "",
+    names: Names = MappingProxyType({}),
+    gate: Gate | None = None,
+) -> Tried:
+    """Run a body of a workflow until it returns, or fails for good.
+
+    Args:
+        workflow: its id. names: of the module of the workflow.
+
+    Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
+
+    Raises:
+        CancelledError. KeyboardInterrupt: a person interrupted the program. NotBegun: its gate is closed, and no attempt runs.
+    """
+    gate, attempt = gate or Gate(), 0
+    while True:
+        attempt += 1
+        try:
+            value = await _attempt(step, args, options, bodies, workflow, gate)
+        except (asyncio.CancelledError, NotBegun):
+            raise
+        except BaseException as error:
+            if interrupted(error):
+                raise
+            delay_s = next_delay_s(step.how.retry, attempt, error)
+            if delay_s is None:
+                return Tried(within_bounds(failed(error, step.names, names), step.name), attempt)
+            gate.failed()
+            await asyncio.sleep(delay_s)
+            continue
+        try:
+            return Tried(within_bounds(succeeded(value), step.name), attempt)
+        except NotEncodable as error:
+            return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
+
+
+async def _attempt(
+    step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str, gate: Gate
+) -> Any:
+    """Run a body once.
+
+    Raises:
+        TimeoutError: it ran for longer than its `timeout_s`, which leaves out the wait for a thread; its cause shows where an
+            `async def` waited.
+    """
+    timeout_s = step.how.timeout_s
+    limit = asyncio.timeout(timeout_s if step.is_async else None)
+
+    def begun() -> None:
+        assert timeout_s is not None
+        limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+
+    try:
+        async with limit:
+            if step.is_async:
+                gate.enter()
+                return await step.function(*args, **options)
+            name = f"step {step.name!r} of workflow {workflow!r}"
+            return await _in_thread(
+                lambda: step.function(*args, **options), bodies, name, begun if timeout_s is not None else None, gate
+            )
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # the body's own
+        text = f"step {step.name!r} ran for longer than its timeout_s={timeout_s:g}"
+        raise TimeoutError(text) from (error.__cause__ or error.__context__)
+
+
+async def _in_thread(
+    function: Callable[[], Any], bodies: Bodies, name: str, begun: Callable[[], None] | None, gate: Gate
+) -> Any:
+    """Run a plain function once. It waits for as long as threads are exhausted: that is no fault of its step."""
+
+    def body() -> Any:
+        gate.enter()
+        return function()
+
+    while True:
+        try:
+            return await bodies.run(body, name=name, begun=begun)
+        except ThreadsExhausted:
+            if gate.began:
+                raise  # the function's own
+        await asyncio.sleep(EXHAUSTED_S)

@@ -1,0 +1,209 @@
+"""Workflows that the body of a transaction calls: each is a child, and a part of that attempt of the transaction.
+
+    async def book(tx: Transaction, hotel: str) -> str:
+        room = await reserve(hotel)        # a workflow, perhaps on another machine; what it transacts is staged, and comes back here
+        tx["trips"].inc("booked")
+        return room
+
+- A part begins with where the transaction reads and what was written in it so far, and reads there. What it reads and writes comes
+  back with its end, as data; the record that commits the transaction has all of it, and expects all that any part read.
+- A part is of one attempt. Whoever attempts the transaction anew (after a conflict, or since another one has died) calls others, and
+  cancels those that nobody waits for. Their ends are nobody's.
+- Parts run one after the other, so each sees what those before it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import Token
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
+from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.execute.composing import ComposerHost
+from bokiflow.model import records
+from bokiflow.model.digests import digest
+from bokiflow.model.flow_events import Attempted, Cancelled, Ended, Started, Within
+from bokiflow.model.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class, unfit_value
+from bokiflow.runtime.calls import IN_TRANSACTION, Caller, Workflow, names_of
+from bokiflow.runtime.parts import ONE_PART
+from bokiflow.runtime.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
+from bokilib.records.contribution import Contribution, joined
+
+CANCELLED_AT_ONCE: Final = 60
+"""Children that one record cancels: it joins two streams for each."""
+
+
+class FamilyHost(ComposerHost, Protocol):
+    """What a family needs of its worker."""
+
+    def token(self) -> str:
+        """Random."""
+
+    async def end_of(self, id: str, start: int) -> Ended:
+        """How a workflow ended; waits for it."""
+
+    def append_later(self, part: Contribution) -> None:
+        """Appends something that nothing here waits for."""
+
+
+class AttemptMoved(LogBookError):
+    """The claim that an attempt was made under was replaced: it is made again, if by then this process has another one."""
+
+    retryable = True
+    definite = True
+
+
+class Family:
+    """The children of one transaction's body; see the module.
+
+    Attributes:
+        spoiled: see `transactional.Attempts`.
+    """
+
+    def __init__(
+        self,
+        host: FamilyHost,
+        started: Started,
+        age: int,
+        ask: RunTransaction,
+        held: Mapping[str, int | None],
+        moved: Callable[[Mapping[str, int | None]], None],
+    ) -> None:
+        """
+        Args:
+            started: the workflow whose transaction it is. age: seqnum at which the root of its family began. held: its claim, as it
+            is. moved: called with the expected one, if that was replaced.
+        """
+        self._host: Final = host
+        self._started: Final = started
+        self._age: Final = age
+        self._ask: Final = ask
+        self._held: Final = held
+        self._moved: Final = moved
+        self._tx: SharedTransaction | None = None
+        self._attempt = ""
+        self._count = 0
+        self._busy = False
+        self.spoiled: BokiError | None = None
+        self._token: Token[Caller | None] | None = None
+
+    # -- transactional.Attempts
+
+    def begins(self, tx: StoreTransaction) -> None:
+        """See `transactional.Attempts`."""
+        if isinstance(self._ask.store, SharedStore):
+            self._tx = tx  # type: ignore[assignment]  # what such a store gives is one
+            self._attempt, self._count, self.spoiled = self._host.token(), 0, None
+            self._token = IN_TRANSACTION.set(self)
+
+    def ends(self) -> None:
+        """See `transactional.Attempts`."""
+        self._tx = None
+        if self._token is not None:
+            IN_TRANSACTION.reset(self._token)
+            self._token = None
+
+    # -- calls.Caller
+
+    async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """See `calls.Caller`."""
+        tx = self._tx
+        if tx is None:
+            raise InvalidArgument(f"expected workflow {workflow.name!r} to be called while its transaction runs")
+        if self._busy:
+            raise InvalidArgument(ONE_PART)
+        stored = workflow.signature.encode(args, options)
+        self._busy = True
+        try:
+            ended = await self._call(workflow, stored, await tx.context())
+        except BokiError as error:
+            self._spoil(error)
+            raise
+        finally:
+            self._busy = False
+        for part in ended.parts:
+            tx.take(part.read, part.written)
+        if ended.outcome.cancelled:
+            raise WorkflowCancelled(cancellation_text(ended.id, ended.outcome))
+        if ended.outcome.error is not None:
+            raise self._raised(workflow, ended.id, ended.outcome.error)
+        try:
+            return workflow.signature.result(ended.outcome.value)
+        except Exception as fault:
+            what = f"the result of child {workflow.name!r} ({ended.id})"
+            self.spoiled = found = unfit_value(fault, what, self._started.id, self._started.name)
+            raise found from fault
+
+    def _raised(self, workflow: Workflow[..., Any], id: str, error: Failure) -> Exception:
+        """Return the error that a child ended with; NonDeterminism, whatever the body makes of it, if its class is missing here."""
+        places = names_of(workflow.function), *self._ask.places[1:]
+        lost = missing_class(error, *places)
+        if lost is not None:
+            what = f"child {workflow.name!r} ({id})"
+            self.spoiled = found = lost_class(lost, what, self._started.id, self._started.name, *places)
+            return found
+        made = error_of(error, *places)
+        self._spoil(made)
+        return made
+
+    def _spoil(self, error: BaseException) -> None:
+        """What the log will do another time, or the store another place, is nothing that a body decides about."""
+        if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
+            self.spoiled = error
+
+    async def _call(self, workflow: Workflow[..., Any], stored: Any, context: bytes) -> Ended:
+        self._count += 1
+        key, parent = self._ask.key, self._started
+        id = f"{parent.id}/{key}~{self._attempt}:{self._count}"
+        child = Started(
+            id,
+            workflow.name,
+            digest(stored),
+            stored,
+            self._host.log.now_ms(),
+            version=workflow.version,
+            group=parent.group,
+            parent=parent.id,
+            traceparent=self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
+            age=self._age,
+            within=Within(context),
+        )
+        try:
+            return await self._host.end_of(id, await self._start(child))
+        except asyncio.CancelledError:  # nobody waits for it any more
+            self._host.append_later(cancelling(parent.group, [id]))
+            raise
+
+    async def _start(self, child: Started) -> int:
+        """Begins it; where."""
+        place, own = records.Place(child.id, child.group), records.Place(self._started.id, self._started.group)
+        noted = Attempted(own.id, self._ask.key, self._attempt, child.id, child.name, child.at_ms)
+        while True:
+            owner, claim = self._host.owner_of(child.id)
+            mine = msgspec.structs.replace(child, owner=owner)
+            held = dict(self._held)
+            part = joined([records.start(mine, claim), records.own(own, noted, held)])
+            try:
+                seqnum = await self._host.log.append(part, settle=True)
+            except Conflict as conflict:
+                moved = self._host.log.moved(part.expect, conflict)
+                if own.own in moved:
+                    self._moved(held)
+                    raise AttemptMoved(f"workflow {own.id!r} was claimed anew") from conflict
+                if place.partition_owner not in moved:
+                    raise
+                self._host.lost(place.partition, claim)
+                continue
+            if owner:
+                self._host.began(mine, seqnum)
+            return seqnum
+
+
+def cancelling(group: str, ids: Iterable[str]) -> Contribution:
+    """What cancels children of an attempt that is over."""
+    reason = "the attempt of a transaction that it was a part of is over"
+    return joined(records.send(records.Place(id, group), Cancelled(id, reason)) for id in ids)

@@ -1,0 +1,1 @@
+"""Reading workflows from the log: instances, partitions, forks."""

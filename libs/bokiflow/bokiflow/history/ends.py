@@ -1,0 +1,106 @@
+"""The end of a workflow whose code no worker runs: which one is ended so, and the records that do it.
+
+A workflow is ended without its code when it is terminated, and when it is cancelled while it is stuck.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bokiflow.errors import NotRegistered, WorkflowStuck
+from bokiflow.history.instance_state import Held
+from bokiflow.model import records
+from bokiflow.model.flow_events import Cancelled, ChildEnded, Ended, Invoked, Unlocked
+from bokiflow.model.histories import History, bytes_of
+from bokiflow.model.history import locks_of, start_ms
+from bokiflow.model.outcomes import Outcome, cancelled_while_blocked, terminated
+from bokilib.records.contribution import Contribution, joined
+
+REASON_CHARS: Final = 2_048
+"""Length of the reason why a workflow is blocked, as it is recorded."""
+CHILDREN: Final = 64
+"""Children that one record cancels."""
+LOCKS: Final = 64
+"""Locks that one record releases."""
+TERMINATED: Final = "Terminated"
+"""How the reason begins of a workflow that is being terminated, until its end is in the log."""
+
+
+def waits_for_code(state: Held) -> bool:
+    """Return True if a workflow is blocked because a worker's program lacked it: another program may have it."""
+    return state.blocked.partition(":")[0] == NotRegistered.__name__
+
+
+def is_stuck(state: Held) -> bool:
+    """Return True if a workflow is blocked because its code keeps workers from running others, or because it is being terminated."""
+    return state.blocked.partition(":")[0] == WorkflowStuck.__name__ or is_terminated(state)
+
+
+def is_terminated(state: Held) -> bool:
+    """Return True if a workflow is blocked because somebody terminates it: no worker runs it again."""
+    return state.blocked.partition(":")[0] == TERMINATED
+
+
+def outcome_without_code(state: Held) -> Outcome:
+    """Return the outcome of a blocked workflow that is ended: it was terminated, or cancelled while it was stuck."""
+    if is_terminated(state):
+        return terminated(state.blocked.partition(": ")[2])
+    return cancelled_while_blocked(WorkflowStuck.__name__)
+
+
+def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
+    """Return the end of a workflow whose code does not run."""
+    begun = history.begins
+    return Ended(
+        begun.id,
+        history.start,
+        begun.name,
+        begun.digest,
+        outcome,
+        now_ms,
+        begun.group,
+        start_ms(begun),
+        begun.parent,
+        begun.parent_key,
+        begun.attributes,
+        tuple(history.topics),
+        history_bytes=bytes_of(history),
+    )
+
+
+def end_without_code(
+    place: records.Place, history: History, ended: Ended, claim: int, partition_claim: int | None
+) -> list[Contribution]:
+    """Return the records that end a workflow which no worker runs: its children are cancelled, and its locks released.
+
+    All but the cancellations expect the workflow's newest claim, and that of its partition. The last one ends it.
+    """
+    held: dict[str, int | None] = {place.own: claim}
+    if partition_claim is not None:
+        held[place.partition_owner] = partition_claim
+    queued, locked = locks_of(history.records)
+    seats = sorted([*((one.key, one.name) for one in queued), *((one.key, one.name) for one in locked)])
+    released = [records.own(place, Unlocked(place.id, key, name), held) for key, name in seats]
+    parts = [joined(released[at : at + LOCKS]) for at in range(0, len(released), LOCKS)]
+    ends = [*([parts.pop()] if parts else []), records.end(place, ended, held)]
+    if ended.parent_key:
+        notice = ChildEnded(ended.parent, ended.parent_key, place.id, ended.outcome)
+        ends.append(records.send(records.Place(ended.parent, place.group), notice))
+    return [*cancelling_children(place, history), *parts, joined(ends)]
+
+
+def cancelling_children(place: records.Place, history: History) -> list[Contribution]:
+    """Return the records that cancel the children which a workflow waits for; those that it launched are not its children."""
+    waited: dict[str, None] = {}
+    for one in history.records:
+        for made in one.own:
+            if isinstance(made, Invoked) and made.child == f"{place.id}/{made.key}":
+                waited[made.child] = None
+        for event in one.incoming:
+            if isinstance(event, ChildEnded):
+                waited.pop(event.child, None)
+    notices = [Cancelled(child, "its parent was ended, and its code did not run") for child in waited]
+    return [
+        joined([records.send(records.Place(notice.id, place.group), notice) for notice in notices[at : at + CHILDREN]])
+        for at in range(0, len(notices), CHILDREN)
+    ]

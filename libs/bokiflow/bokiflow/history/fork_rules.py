@@ -1,0 +1,169 @@
+"""Where a fork takes leave of the workflow that it is of. Pure.
+
+A fork is a new workflow with the same call. Its history begins with what was delivered to its origin, up to a step; from there on it
+does everything itself. Children that its origin waited for then would report to the origin, and locks that it held are the origin's,
+so there must be none.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokiflow.model.flow_events import (
+    EFFECTS,
+    INCOMING,
+    Attempted,
+    Cancelled,
+    ChildEnded,
+    Invoked,
+    Locked,
+    Queued,
+    Sleeping,
+    Started,
+    Stepped,
+    Transacted,
+    Unlocked,
+    Withdrawn,
+)
+from bokiflow.model.histories import History
+from bokiflow.model.history import OrderedEvent, Recorded, in_order
+
+CURSORS: Final = 4_096
+
+
+def forked(history: History, started: Started, before: str | None) -> History:
+    """The history of a fork.
+
+    Args:
+        history: of its origin. started: how the fork begins.
+        before: key of the first step that it does itself; None: the first that failed.
+
+    Raises:
+        InvalidArgument: nothing has that key; or a child was running then; or it is a part of a transaction.
+    """
+    if history.started.within is not None:
+        raise InvalidArgument(
+            f"expected a workflow of its own, found {history.started.id!r}, a part of a transaction: fork {history.started.parent!r}",
+            found=history.started.id,
+            expected=history.started.parent,
+        )
+    delivered = _delivered(history)
+    cut = _cut(delivered, before)
+    kept = delivered[:cut]
+    waiting = {event.key: event.child for event in (one.event for one in kept) if isinstance(event, Invoked)}
+    for one in kept:
+        if isinstance(one.event, ChildEnded):
+            waiting.pop(one.event.key, None)
+    for one in kept:
+        if isinstance(one.event, Queued | Locked):
+            waiting[one.event.key] = one.event.name
+        elif isinstance(one.event, Unlocked):
+            waiting.pop(one.event.key, None)
+    if waiting:
+        key, name = next(iter(waiting.items()))
+        raise InvalidArgument(
+            f"expected a place at which no child was running and no lock held, found {name!r}: fork before {key!r}, or let it end first",
+            found=name,
+            expected=key,
+        )
+    records = [_as_record(one, number, started.id) for number, one in enumerate(kept, 1)]
+    names = _names(history, cut)
+    cursors = _cursors(history, kept)
+    started = msgspec.structs.replace(started, origin=history.started.id, names=names, cursors=cursors)
+    restarted = history.restarted
+    if restarted is not None:
+        begins = msgspec.structs.replace(started, args=restarted.started.args)
+        restarted = msgspec.structs.replace(restarted, id=started.id, started=begins, start=0, topics=())
+    return History(started, 0, restarted, records, 0, 0)
+
+
+class Ran(NamedTuple):
+    """A step, transaction or child of an origin that succeeded. `name`: of its function; of a child, its id."""
+
+    key: str
+    name: str
+
+
+class Leaves(NamedTuple):
+    """What a fork leaves behind.
+
+    Attributes:
+        ran: what its origin did after the place of the fork; it stays done, and the fork does not know of it.
+        first: key of the first thing that the origin did, before which a fork takes nothing over; "" if the fork takes nothing over.
+    """
+
+    ran: tuple[Ran, ...]
+    first: str
+
+
+def leaves(history: History, before: str | None) -> Leaves:
+    """Return what a fork before a step (see `forked`) leaves behind. Raises InvalidArgument."""
+    delivered = _delivered(history)
+    cut = _cut(delivered, before)
+    ran = []
+    for one in delivered[cut:]:
+        event = one.event
+        if isinstance(event, Stepped | Transacted | ChildEnded) and event.outcome.error is None:
+            ran.append(Ran(event.key, event.child if isinstance(event, ChildEnded) else event.name))
+    keys = [key for one in delivered[:cut] if (key := getattr(one.event, "key", ""))]
+    return Leaves(tuple(ran), keys[0] if keys else "")
+
+
+def _delivered(history: History) -> list[OrderedEvent]:
+    return [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
+
+
+def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
+    """Whose numbers the code is given while what is taken over is delivered."""
+    before = [(name, upto) for name, upto in history.begins.names if upto < cut]
+    now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
+    return (*before, (now, cut))
+
+
+def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
+    """As of which places the origin looked at things, if its history is delivered again: see `instance.Instance.replaying`.
+
+    Of a very long one they would not fit the record: its fork looks as of its own beginning.
+    """
+    if len(kept) > CURSORS:
+        return ()
+    known, restarted = history.begins.cursors, history.restarted
+    cursor = (restarted.cursor if restarted is not None else 0) or history.start
+    found = [known[0] if known else cursor]
+    for at, one in enumerate(kept):
+        moves = not isinstance(one.event, (Sleeping, Withdrawn, *EFFECTS))
+        place = known[at + 1] if at + 1 < len(known) else one.seqnum
+        found.append(max(found[-1], place) if moves else found[-1])
+    return tuple(found)
+
+
+def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
+    """How many deliveries are taken over."""
+    key = before
+    if key is None:
+        for at, one in enumerate(delivered):
+            event = one.event
+            if isinstance(event, Cancelled):
+                return at
+            if isinstance(event, Stepped | Transacted | ChildEnded) and event.outcome.error is not None:
+                key = event.key
+                break
+        else:
+            return len(delivered)
+    for at, one in enumerate(delivered):
+        if getattr(one.event, "key", None) == key:
+            return at
+    raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
+
+
+def _as_record(one: OrderedEvent, number: int, id: str) -> Recorded:
+    """One delivery, as a record of the fork: their order is that of their numbers."""
+    event = msgspec.structs.replace(one.event, id=id)
+    if isinstance(event, Transacted):
+        event = msgspec.structs.replace(event, seen=number - 1)
+    if isinstance(event, INCOMING):
+        return Recorded(number, one.time_ms, 0, (), (event,))
+    return Recorded(number, one.time_ms, number - 1, (event,), ())

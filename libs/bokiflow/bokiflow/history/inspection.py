@@ -1,0 +1,455 @@
+"""What the log has of workflows: their status, what they did, which there are. It reads, and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+import boki
+from boki_common.errors import RecordTooLarge, Trimmed
+from bokiflow.errors import ResultExpired
+from bokiflow.history import partition_fold
+from bokiflow.history.instance_state import Held, LockWait, Status, held, status_of
+from bokiflow.history.partition_fold import PartitionFold
+from bokiflow.locks import lock_reading
+from bokiflow.model import flow_events as events
+from bokiflow.model import lock_rules
+from bokiflow.model.flow_events import (
+    DELIVERED,
+    EFFECTS,
+    NOTES,
+    PICKER,
+    AnyFlowEvent,
+    Cancelled,
+    Checkpointed,
+    Claimed,
+    Ended,
+    PartitionCheckpoint,
+    Restarted,
+    Resulted,
+    Started,
+    Tombed,
+    Waits,
+)
+from bokiflow.model.histories import History, Kept, fold
+from bokiflow.model.history import Recorded, begun, locks_of, recorded, start_ms
+from bokiflow.model.outcomes import Outcome
+from bokiflow.model.stacks import users_stack, with_users_stack
+from bokilib.append.log import Log
+from bokilib.ports import ConsistencyName
+from bokilib.records import tags
+
+MANY: Final = 1_024
+ATTEMPTS: Final = 3
+"""Of reading a history while it is shortened."""
+PROGRESS: Final = (*DELIVERED, *EFFECTS, *NOTES, Waits, Restarted)
+"""What only the worker that runs a workflow records."""
+RESULT: Final = "result"
+"""Under which a large result is kept, of who ended."""
+
+
+class Known(NamedTuple):
+    """A workflow, for people.
+
+    Attributes:
+        owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clock of the log.
+        blocked: why it cannot go on, if it cannot; as `outcome`, without frames of Boki's own code.
+        waits_for: locks that it waits for, and which workflows hold them. holds: names of locks that it holds.
+    """
+
+    id: str
+    name: str
+    status: Status
+    owner: str
+    started_ms: int
+    ended_ms: int | None
+    attributes: Mapping[str, str]
+    parent: str
+    outcome: Outcome | None
+    blocked: str = ""
+    waits_for: tuple[LockWait, ...] = ()
+    holds: tuple[str, ...] = ()
+
+
+class Blocked(NamedTuple):
+    """A workflow that is blocked. `blocked`: why, as the worker recorded it."""
+
+    id: str
+    blocked: str
+
+    @property
+    def error(self) -> str:
+        """The name of the error's class."""
+        return self.blocked.partition(":")[0]
+
+
+class Done(NamedTuple):
+    """One thing that a workflow did or got.
+
+    Attributes:
+        kind: "step", "timer", "child", "signal", … detail: of whom, or what.
+    """
+
+    seqnum: int
+    time_ms: int
+    kind: str
+    key: str
+    detail: str
+    outcome: Outcome | None = None
+
+
+class SinceClaim(NamedTuple):
+    """Events of a workflow since its newest claim.
+
+    Attributes:
+        progressed: it recorded something. cancelled: it was asked to end.
+        vain: how often in a row it was begun in vain before that claim.
+    """
+
+    vain: int
+    progressed: bool = False
+    cancelled: bool = False
+
+
+class CallOf(NamedTuple):
+    """What was started. `group`: "" if that is not known. `start`: seqnum of its beginning."""
+
+    name: str
+    digest: str
+    group: str
+    start: int
+
+
+async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Held | None:
+    """Where a workflow stands; None: there is none."""
+    (found,) = await newest_of(log, [id], consistency=consistency)
+    return found
+
+
+async def newest_ms(log: Log, id: str) -> int:
+    """Return when the newest record of a workflow's fence was written, in milliseconds since 1970 UTC; 0 if there is none."""
+    (record,) = await _newest_records(log, [id], "session")
+    return 0 if record is None else record.time_ms
+
+
+async def newest_of(log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session") -> list[Held | None]:
+    """The same of many, in few round trips."""
+    found: list[Held | None] = []
+    for at in range(0, len(ids), MANY):
+        some = ids[at : at + MANY]
+        for id, record in zip(some, await _newest_records(log, some, consistency), strict=True):
+            state: Held | None = None
+            while record is not None:
+                state = held(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
+                if state is not None:
+                    state = state._replace(time_ms=record.time_ms)
+                    break
+                record = await _before(log, id, record.seqnum)
+            found.append(state)
+    return found
+
+
+async def _newest_records(log: Log, ids: Sequence[str], consistency: ConsistencyName) -> list[boki.Record | None]:
+    """The newest records of fences; in as many answers as they fit."""
+    try:
+        return await log.book.read_prev_many([(tags.flow_own(id), None) for id in ids], consistency=consistency)
+    except RecordTooLarge:
+        if len(ids) == 1:
+            raise
+        half = len(ids) // 2
+        first_half = await _newest_records(log, ids[:half], consistency)
+        return [*first_half, *await _newest_records(log, ids[half:], consistency)]
+
+
+async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
+    """The record of a fence before one that is of another id with this tag; None: there is none, or it is trimmed."""
+    try:
+        return await log.book.read_prev(tags.flow_own(id), at_most=seqnum - 1)
+    except Trimmed:
+        return None
+
+
+async def since_claim(log: Log, id: str, state: Held) -> SinceClaim:
+    """Read what a workflow recorded since its newest claim.
+
+    A claim says 1 without a look at what the workflow recorded before it: that is looked at here, since the claim before.
+    """
+    vain, start = state.vain, state.claim
+    if vain == 1:
+        before = await _before(log, id, state.claim)
+        if before is None:  # trimmed, as a worker does that runs it for long
+            vain = 0
+        else:
+            start = before.seqnum
+    progressed = cancelled = False
+    async for item in log.book.read(tags.flow_history(id), start=start + 1, stop=await log.book.now() + 1):
+        since = item.last > state.claim if isinstance(item, boki.Gap) else item.seqnum > state.claim
+        own = isinstance(item, boki.Gap)  # only a worker that runs it trims its history
+        if not isinstance(item, boki.Gap):
+            found = PICKER.of(item.seqnum, await log.open(item), about=id)
+            own = any(isinstance(event, PROGRESS) for event in found)
+            cancelled = cancelled or (since and any(isinstance(event, Cancelled) for event in found))
+        progressed = progressed or (own and since)
+        vain = 0 if own and not since else vain
+    return SinceClaim(vain, progressed, cancelled)
+
+
+async def first(log: Log, id: str) -> tuple[int, Started] | None:
+    """How a workflow began, and where; None: there is none, or it is over, and of its beginning only that is kept which its end has."""
+    async for item in log.book.read(tags.flow_own(id)):
+        if isinstance(item, boki.Gap):
+            continue
+        for event in PICKER.of(item.seqnum, await log.open(item), about=id):
+            if isinstance(event, Started):
+                return item.seqnum, begun(event, item.time_ms)
+            if isinstance(event, Claimed):
+                found = await whole_history(log, id)
+                return found.start, found.started
+    return None
+
+
+async def unfinished(log: Log, group: str) -> list[int]:
+    """Where each workflow of a group began that is not over, as of now."""
+    return [start for _, start, _ in await _living(log, group)]
+
+
+async def blocked(log: Log, group: str) -> list[Blocked]:
+    """Workflows of a group that are blocked, as of now, in the order of their beginnings."""
+    living = sorted(await _living(log, group), key=lambda one: one[1])
+    return [Blocked(id, users_stack(state.blocked)) for id, _, state in living if state.blocked]
+
+
+async def _living(log: Log, group: str) -> list[tuple[str, int, Held]]:
+    """Ids of a group's workflows that have not ended, where each began, and where it stands."""
+    position = await log.book.now(consistency="linearizable")
+    folds = {partition: PartitionFold() for partition in range(tags.PARTITIONS)}
+    wanted = [tags.flow_part(group, partition) for partition in range(tags.PARTITIONS)]
+    async for item in log.book.read(tags=wanted, start=1, stop=position + 1):
+        if isinstance(item, boki.Gap):
+            continue  # what was trimmed is in a checkpoint, or over
+        partition_fold.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
+    starts = {id: start for fold in folds.values() for id, start in fold.ids.items()}
+    states = await newest_of(log, list(starts))
+    return [
+        (id, start, state)
+        for (id, start), state in zip(starts.items(), states, strict=True)
+        if state is not None and state.ended is None
+    ]
+
+
+async def history(log: Log, id: str, last: int) -> History:
+    """A workflow's history up to a place. Raises Trimmed: it is over and not kept any more; or it was shortened since."""
+    kept: list[Kept] = []
+    gap = 0
+    async for item in log.book.read(tags.flow_history(id), start=1, stop=last + 1):
+        if isinstance(item, boki.Gap):
+            if item.kind is not boki.GapKind.TRIMMED:
+                raise item.error()
+            gap = item.last
+            continue
+        envelope = await log.open(item)
+        mine = PICKER.of(item.seqnum, envelope, about=id)
+        if mine:
+            restarted = next((one for one in mine if isinstance(one, Restarted)), None)
+            checkpoints = tuple(one for one in mine if isinstance(one, Checkpointed))
+            one = recorded(item.seqnum, item.time_ms, envelope.seen, mine)
+            kept.append(Kept(one, envelope.by, restarted, checkpoints))
+    found = fold(kept, gap)
+    if found is None:
+        raise Trimmed(
+            f"the history of workflow {id!r} is not kept any more: it is over, or was never started",
+            mark=gap + 1,
+            id=id,
+        )
+    return found
+
+
+async def whole_history(log: Log, id: str, *, consistency: ConsistencyName = "session") -> History:
+    """A workflow's history as of now. Raises Trimmed: it is over, and not kept any more."""
+    for _ in range(ATTEMPTS):
+        try:
+            return await history(log, id, await log.book.now(consistency=consistency))
+        except Trimmed:
+            continue  # perhaps it was shortened just now
+    return await history(log, id, await log.book.now(consistency=consistency))
+
+
+async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
+    """Whether the workflow that is there was started by that call of that one."""
+    state = await newest(log, id)
+    there = None if state is None else state.ended
+    if there is not None and there.group:
+        return (there.parent, there.parent_key) == (parent, key)
+    began = await first(log, id)
+    return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
+
+
+async def call_of(log: Log, id: str, state: Held) -> CallOf | None:
+    """What was started under an id; None: it is forgotten meanwhile."""
+    there = state.newest
+    if isinstance(there, Tombed):
+        there = there.ended
+    if there is not None and there.name:
+        return CallOf(there.name, there.digest, there.group, state.start)
+    began = await first(log, id)  # a claim of an earlier version lacks it
+    return None if began is None else CallOf(began[1].name, began[1].digest, began[1].group, began[0])
+
+
+async def outcome_of(log: Log, id: str, state: Held) -> Ended | None:
+    """How it ended, with its outcome. Raises ResultExpired."""
+    if state.ended is None or not state.large:
+        return state.ended
+    async for item in log.book.read(tags.flow_output(id, RESULT), start=1):
+        if isinstance(item, boki.Gap) or item.seqnum < state.large:
+            continue
+        for event in PICKER.of(item.seqnum, await log.open(item), about=id):
+            if isinstance(event, Resulted):
+                return msgspec.structs.replace(state.ended, outcome=event.outcome)
+    raise ResultExpired(f"workflow {id!r} ended, and its result is not kept any more", id=id)
+
+
+async def known(log: Log, id: str) -> Known | None:
+    """All about one workflow; None: there is none."""
+    state = await newest(log, id)
+    if state is None:
+        return None
+    ended = await outcome_of(log, id, state)
+    if ended is not None and ended.group:
+        return Known(
+            id,
+            ended.name,
+            status_of(ended),
+            "",
+            ended.began_ms,
+            ended.at_ms,
+            ended.attributes,
+            ended.parent,
+            with_users_stack(ended.outcome),
+        )
+    began = await first(log, id)
+    if began is None:
+        return None
+    _, started = began
+    waits_for, holds = ((), ()) if ended is not None else await _locks(log, id)
+    return Known(
+        id,
+        started.name,
+        status_of(ended, state.blocked),
+        state.owner,
+        start_ms(started),
+        None if ended is None else ended.at_ms,
+        started.attributes,
+        started.parent,
+        None if ended is None else with_users_stack(ended.outcome),
+        users_stack(state.blocked),
+        waits_for,
+        holds,
+    )
+
+
+async def _locks(log: Log, id: str) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
+    """Return the locks that a workflow waits for, and the names of those that it holds."""
+    try:
+        return await locks_as_of(log, (await whole_history(log, id)).records)
+    except Trimmed:  # it has ended meanwhile
+        return (), ()
+
+
+async def locks_as_of(log: Log, records: Sequence[Recorded]) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
+    """Return the same by a history, with who holds the locks now. Raises Lost."""
+    queued, held_now = locks_of(records)
+    queues: dict[str, lock_rules.Queue] = {}
+    names = list(dict.fromkeys(one.name for one in queued))
+    for at in range(0, len(names), lock_reading.AT_ONCE):
+        views = await lock_reading.read_many(log, names[at : at + lock_reading.AT_ONCE])
+        queues |= {name: view.queue for name, view in views.items()}
+    first = {name: lock_rules.holders(queue)[0].owner if queue else "" for name, queue in queues.items()}
+    owners = list(dict.fromkeys(owner for owner in first.values() if owner))
+    blocked_by = dict(zip(owners, await newest_of(log, owners), strict=True))
+    waits = []
+    for one in queued:
+        turn = lock_rules.standing(queues[one.name], one.number) == "held"
+        state = None if turn else blocked_by.get(first[one.name])
+        holder = "" if turn else first[one.name]
+        waits.append(LockWait(one.name, one.at_ms, holder, "" if state is None else state.blocked))
+    return tuple(waits), tuple(one.name for one in held_now)
+
+
+async def done(log: Log, id: str) -> AsyncIterator[Done]:
+    """What a workflow did and got since it began, or began again, in the order of the log.
+
+    Raises:
+        Trimmed: it is over, and its history not kept any more.
+    """
+    found = await whole_history(log, id)
+    for one in found.records:
+        for event in (*one.own, *one.incoming):
+            yield _done(one.seqnum, one.time_ms, event)
+    state = await newest(log, id)
+    if state is not None and state.ended is not None and state.ended.start == found.start:
+        yield _done(state.claim, state.ended.at_ms, state.ended)
+
+
+def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
+    kinds: dict[type[AnyFlowEvent], tuple[str, str]] = {
+        events.Stepped: ("step", "name"),
+        events.Transacted: ("transact", "name"),
+        events.Fired: ("timer", ""),
+        events.Queued: ("lock asked", "name"),
+        events.Locked: ("lock", "name"),
+        events.Unlocked: ("unlock", "name"),
+        events.Begun: ("begun", "name"),
+        events.Withdrawn: ("withdrawn", "name"),
+        events.Sleeping: ("sleep", "due_ms"),
+        events.Attempted: ("part", "child"),
+        events.Invoked: ("invoke", "child"),
+        events.Sent: ("send", "to"),
+        events.Emitted: ("emit", "topic"),
+        events.Patched: ("patch", "name"),
+        events.ChildEnded: ("child", "child"),
+        events.Signalled: ("signal", "topic"),
+        events.Cancelled: ("cancel", "reason"),
+        Ended: ("end", "name"),
+    }
+    kind, field = kinds.get(type(event), (type(event).__name__, ""))
+    detail = str(getattr(event, field)) if field else ""
+    return Done(seqnum, time_ms, kind, getattr(event, "key", ""), detail, getattr(event, "outcome", None))
+
+
+async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) -> list[str]:
+    """Ids of a group's workflows, running and over, in the order of their beginnings; those that have an attribute, if one is named.
+
+    What is over is found for as long as its result is kept.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for partition in range(tags.PARTITIONS):
+        if attribute is not None:
+            wanted = [tags.flow_attribute(partition, *attribute)]
+        else:
+            wanted = [tags.flow_part(group, partition), tags.flow_done(group, partition)]
+        async for item in log.book.read(tags=wanted):
+            if isinstance(item, boki.Gap):
+                continue
+            for at, event in enumerate(PICKER.of(item.seqnum, await log.open(item))):
+                for id, start in _found(item.seqnum, event, group, attribute):
+                    if tags.partition_of(id) == partition:
+                        place = (start, at if isinstance(event, Started) else 0)  # several may begin in one record
+                        found[id] = max(place, found.get(id, (0, 0)))
+    return sorted(found, key=lambda id: found[id])
+
+
+def _found(
+    seqnum: int, event: AnyFlowEvent, group: str, attribute: tuple[str, str] | None
+) -> Iterable[tuple[str, int]]:
+    """Ids that an event is about, and where they began."""
+    if isinstance(event, PartitionCheckpoint):
+        return zip(event.ids, event.starts, strict=True) if event.group == group and attribute is None else ()
+    if isinstance(event, Tombed):
+        event = event.ended
+    if not isinstance(event, Started | Claimed | Ended) or event.group != group:
+        return ()
+    if attribute is not None and event.attributes.get(attribute[0]) != attribute[1]:
+        return ()
+    return [(event.id, seqnum if isinstance(event, Started) else event.start)]

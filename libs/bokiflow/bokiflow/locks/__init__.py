@@ -1,0 +1,1 @@
+"""Locks of workflows: queues, their rules, and their upkeep."""

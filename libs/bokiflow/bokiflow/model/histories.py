@@ -1,0 +1,201 @@
+"""A workflow's history as it is read: from its beginning, from its newest checkpoint, or from its last restart. Pure.
+
+- A checkpoint (`Checkpointed`, in parts that count when all are there) is all of the history as of its `covers`: what lies at or below it
+  in the stream is not needed any more. It does not record that something was delivered: order follows from the records in it, as ever
+  (`history.in_order`).
+- A fork begins with a checkpoint, whose last part is in the record of its Started; others may be before that. While there is no Started
+  there is no fork.
+- A restart (`Restarted`) begins a new history. Of what is older only that counts which came from others after it had *seen* the stream:
+  that is for the new run.
+- Nothing is guessed: where something is missing that no checkpoint and no restart makes up for, the history is not whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bokiflow.model.flow_events import (
+    Checkpointed,
+    Delivered,
+    Effect,
+    Emitted,
+    Incoming,
+    Note,
+    Restarted,
+    Started,
+)
+from bokiflow.model.flush import AROUND_BYTES, size_of
+from bokiflow.model.history import Recorded
+from bokilib.retention.checkpoint_rules import PART_BYTES, Part, Whole, newest_first, split
+
+PART_DATA_BYTES: Final = PART_BYTES - 32_768
+"""Room for what surrounds a part, the streams that it joins among it."""
+PART_TOPICS: Final = 200
+"""Streams of what a workflow emitted, that one part joins."""
+
+
+class _Row(msgspec.Struct, array_like=True, frozen=True):
+    """One record of a history."""
+
+    seqnum: int
+    time_ms: int
+    seen: int
+    own: tuple[Delivered | Effect | Note, ...]
+    incoming: tuple[Incoming, ...]
+
+
+class _Data(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint has."""
+
+    started: Started
+    start: int
+    restarted: Restarted | None
+    rows: tuple[_Row, ...]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Data)
+
+
+class Kept(NamedTuple):
+    """One record of the stream of a history, as it was read.
+
+    Attributes:
+        by: who wrote it. restarted, checkpoints: what it has of these.
+    """
+
+    recorded: Recorded
+    by: str
+    restarted: Restarted | None = None
+    checkpoints: tuple[Checkpointed, ...] = ()
+
+
+class History(NamedTuple):
+    """A workflow's history.
+
+    Attributes:
+        started: how it began. start: seqnum of that. restarted: its last one. records: since then, ascending.
+        covers: all at or below it is in `records`, or not needed. carried_ms: when its oldest record was written.
+    """
+
+    started: Started
+    start: int
+    restarted: Restarted | None
+    records: Sequence[Recorded]
+    covers: int
+    carried_ms: int
+
+    @property
+    def begins(self) -> Started:
+        """How its code begins now."""
+        return self.started if self.restarted is None else self.restarted.started
+
+    @property
+    def topics(self) -> list[str]:
+        """Under which it ever emitted something."""
+        before = [] if self.restarted is None else list(self.restarted.topics)
+        emitted = [event.topic for one in self.records for event in one.own if isinstance(event, Emitted)]
+        return list(dict.fromkeys([*before, *emitted]))
+
+
+def _encode(history: History) -> bytes:
+    rows = tuple(_Row(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in history.records)
+    return _encoder.encode(_Data(history.started, history.start, history.restarted, rows))
+
+
+def split_data(history: History) -> list[bytes]:
+    """A checkpoint's data, one for each part."""
+    return split(_encode(history), PART_DATA_BYTES)
+
+
+def encode(history: History) -> list[bytes]:
+    """The same, in as many parts as take the streams of its topics too."""
+    data = _encode(history)
+    parts = split(data, PART_DATA_BYTES)
+    wanted = -(-len(history.topics) // PART_TOPICS)
+    return parts if len(parts) >= wanted else split(data, max(1, len(data) // wanted))
+
+
+def fold(kept: Sequence[Kept], gap: int) -> History | None:
+    """The history, from records of its stream in order; None: it is not whole.
+
+    Args:
+        gap: the last place at which something may be missing among them, 0 for none.
+    """
+    begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
+    start = 0 if begun is None else begun.recorded.seqnum
+    after = [
+        one for one in kept if one.recorded.seqnum >= start
+    ]  # what is older was delivered to who had this id before
+    whole = next((one for one in newest_first(_parts(kept, begun)) if one.seqnum >= start), None)
+    restart = next((one for one in reversed(after) if one.restarted is not None), None)
+    records = [one.recorded for one in after]
+    if whole is not None:
+        base = _of_checkpoint(whole, records)
+    elif begun is not None and begun.recorded.started is not None:
+        base = History(begun.recorded.started, start, None, records, start, begun.recorded.time_ms)
+    elif restart is not None and restart.restarted is not None:
+        base = History(
+            restart.restarted.started, restart.restarted.start, None, records, 0, restart.restarted.carried_ms
+        )
+    else:
+        return None
+    trimmed = base.covers
+    if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
+        base = _since(base, restart)
+        trimmed = restart.recorded.seqnum  # whoever trims there has looked that nothing is needed (`shortening`)
+    return _forked_when(base, begun) if gap <= trimmed else None
+
+
+def _forked_when(base: History, begun: Kept | None) -> History:
+    """Return the history of a fork with the time of the record that started it: the checkpoint in that record lacks it."""
+    forked_ms = 0 if begun is None or begun.recorded.started is None else begun.recorded.started.forked_ms
+    if not forked_ms:
+        return base
+    started = msgspec.structs.replace(base.started, forked_ms=forked_ms)
+    restarted = base.restarted
+    if restarted is not None:
+        again = msgspec.structs.replace(restarted.started, forked_ms=forked_ms)
+        restarted = msgspec.structs.replace(restarted, started=again)
+    return base._replace(started=started, restarted=restarted)
+
+
+def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[Part]:
+    """Parts of checkpoints, newest first: of those from before it began only what a fork begins with, if it is one."""
+    start = 0 if begun is None else begun.recorded.seqnum
+    before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
+    return [
+        Part(one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data)
+        for one in reversed(kept)
+        for event in one.checkpoints
+        if before or one.recorded.seqnum >= start
+    ]
+
+
+def _of_checkpoint(whole: Whole, records: Sequence[Recorded]) -> History:
+    data = _decoder.decode(whole.data)
+    rows = [Recorded(row.seqnum, row.time_ms, row.seen, row.own, row.incoming) for row in data.rows]
+    above = [one for one in records if one.seqnum > whole.covers]
+    start = data.start or whole.seqnum  # a fork begins with a checkpoint, in the record of its start
+    return History(data.started, start, data.restarted, [*rows, *above], max(whole.covers, start), whole.time_ms)
+
+
+def _since(base: History, restart: Kept) -> History:
+    """What counts from a restart on."""
+    place, seen = restart.recorded.seqnum, restart.recorded.seen
+    records = []
+    for one in base.records:
+        own = one.own if one.seqnum > place else ()
+        incoming = one.incoming if one.seqnum > seen else ()
+        if own or incoming:
+            records.append(one._replace(own=own, incoming=incoming, started=None))
+    return base._replace(restarted=restart.restarted, records=records, covers=max(base.covers, seen))
+
+
+def bytes_of(history: History) -> int:
+    """Return how many bytes a history takes in the log, about."""
+    events = [event for one in history.records for event in (*one.own, *one.incoming)]
+    return sum(size_of(event) + AROUND_BYTES for event in (history.begins, *events))

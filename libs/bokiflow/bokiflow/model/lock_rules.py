@@ -1,0 +1,176 @@
+"""Who holds a lock, from its stream `lock/<name>`. Pure.
+
+- `Enqueued` joins the queue, `Released` leaves it, wherever in the queue it was. Both are named by (workflow, key), and total: what is
+  not there cannot leave.
+- Held is by the oldest that is in the queue; with it, if it shares, by all that share and come right after it. The number of a
+  place, seqnum of its Enqueued, is the fencing number: whoever holds after somebody else has the larger one.
+- Nobody waits for himself. A workflow that has another lock, or that is a child (its parent may have some), waits only for younger
+  ones than itself, by when the roots of their families began: else its Enqueued is a no-op, and it is refused. A workflow that has
+  nothing waits for anybody: those who wait behind it wait for the same ones anyway, so a circle through it has a shorter one
+  without it. (A workflow asks for one lock after the other, never for two at a time.)
+- `Checkpoint`: the queue as of `covers`, on a stream of its own in which each expects the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from boki_common.errors import InvalidArgument
+from bokiflow.errors import LockRefused
+from bokilib.records.events import Event, Picker
+
+NAME_BYTES: Final = 200
+"""Of a lock's name: two locks never share a stream, so that what is trimmed of one is nothing of the other's."""
+RESERVED: Final = "ck/"
+"""Such a lock's stream would be another one's checkpoints."""
+QUEUE_ENTRIES: Final = 4_096
+"""Of one lock; whoever comes then is refused."""
+QUEUE_BYTES: Final = 320 * 1024
+"""Of the ids in one queue, counted at each 64th place and not for each who comes: it is to fit a record. Whoever comes then is refused."""
+COUNTED_AT: Final = 64
+ENTRY_BYTES: Final = 40
+"""Of one place, beside ids."""
+YOUNGER_ONLY: Final = (
+    "who has other locks, or is a child, waits for younger ones only: release what you have and begin again, or take all locks in one "
+    "order (ordered=True)"
+)
+
+Standing: TypeAlias = Literal["held", "waiting", "gone"]
+
+
+class Enqueued(Event, tag="lock.enq", frozen=True):
+    """A workflow wants a lock.
+
+    Attributes:
+        id: of the lock. owner, key: of the workflow, and of its call. shared: others that share may hold it at the same time.
+        age: seqnum at which the root of its family began. waits_for_any: also for older workflows.
+    """
+
+    id: str
+    owner: str
+    key: str
+    shared: bool
+    age: int
+    waits_for_any: bool
+
+
+class Released(Event, tag="lock.rel", frozen=True):
+    """A workflow does not want it any more, or does not wait for it any more."""
+
+    id: str
+    owner: str
+    key: str
+
+
+class Entry(NamedTuple):
+    """One place in a queue. `number`: seqnum of its Enqueued."""
+
+    number: int
+    owner: str
+    key: str
+    shared: bool
+    age: int
+
+
+Queue: TypeAlias = tuple[Entry, ...]
+
+
+class Checkpoint(Event, tag="lock.ckpt", frozen=True):
+    """A lock's queue as of `covers`."""
+
+    id: str
+    covers: int
+    queue: tuple[Entry, ...]
+
+
+LockEvent: TypeAlias = Enqueued | Released | Checkpoint
+PICKER: Final[Picker[LockEvent]] = Picker("lock", (Enqueued, Released, Checkpoint))
+
+
+def check_name(name: str) -> str:
+    """Raises InvalidArgument."""
+    size = len(name.encode(errors="replace"))
+    if not 0 < size <= NAME_BYTES:
+        raise InvalidArgument(f"expected a lock's name of 1 to {NAME_BYTES} bytes, found {size}", found=name[:80])
+    if name.startswith(RESERVED):
+        raise InvalidArgument(
+            f"expected a lock's name that does not begin with {RESERVED!r}, found {name!r}", found=name
+        )
+    return name
+
+
+def is_free(queue: Queue, shared: bool) -> bool:
+    """Whether who comes now holds it at once."""
+    return not queue or (shared and all(entry.shared for entry in queue))
+
+
+def may_wait(queue: Queue, age: int, waits_for_any: bool) -> bool:
+    """Whether who comes now and cannot hold it at once may wait. See the module."""
+    return not is_full(queue) and (waits_for_any or all(entry.age > age for entry in queue))
+
+
+def is_full(queue: Queue) -> bool:
+    """Whether nobody may join it any more."""
+    if len(queue) % COUNTED_AT:
+        return False
+    return len(queue) >= QUEUE_ENTRIES or sum(map(_size, queue)) >= QUEUE_BYTES
+
+
+def _size(entry: Entry) -> int:
+    return ENTRY_BYTES + len(entry.owner.encode(errors="replace")) + len(entry.key)
+
+
+def refusal(name: str, queue: Queue, age: int, waits_for_any: bool) -> LockRefused:
+    """Why somebody may not wait, or does not want to; `queue` is not empty."""
+    holder = queue[0].owner
+    facts = {"name": name, "holder": holder}
+    if may_wait(queue, age, waits_for_any):
+        return LockRefused(f"lock {name!r} is held by workflow {holder!r}", **facts)
+    if is_full(queue):
+        return LockRefused(f"{len(queue)} wait for lock {name!r} already: begin again later", **facts)
+    return LockRefused(f"lock {name!r} is held by workflow {holder!r}, and {YOUNGER_ONLY}", **facts)
+
+
+def passed_over(name: str, queue: Queue) -> LockRefused:
+    """Why somebody did not come into the queue, who asked for a place without a look at it; `queue`: as it is now."""
+    holder = queue[0].owner if queue else ""
+    held = f"is held by workflow {holder!r}" if queue else "was held when this workflow came"
+    return LockRefused(f"lock {name!r} {held}, and {YOUNGER_ONLY}", name=name, holder=holder)
+
+
+def enqueued(queue: Queue, number: int, event: Enqueued) -> Queue:
+    """The queue after somebody came, at `number`."""
+    if not is_free(queue, event.shared) and not may_wait(queue, event.age, event.waits_for_any):
+        return queue
+    return (*queue, Entry(number, event.owner, event.key, event.shared, event.age))
+
+
+def released(queue: Queue, event: Released) -> Queue:
+    """The queue after somebody left."""
+    return tuple(entry for entry in queue if (entry.owner, entry.key) != (event.owner, event.key))
+
+
+def after(queue: Queue, seqnum: int, events: Iterable[LockEvent]) -> Queue:
+    """The queue after the events of one record of its stream."""
+    for event in events:
+        if isinstance(event, Enqueued):
+            queue = enqueued(queue, seqnum, event)
+        elif isinstance(event, Released):
+            queue = released(queue, event)
+    return queue
+
+
+def holders(queue: Queue) -> Queue:
+    """Who holds it."""
+    if not queue or not queue[0].shared:
+        return queue[:1]
+    others = next((at for at, entry in enumerate(queue) if not entry.shared), len(queue))
+    return queue[:others]
+
+
+def standing(queue: Queue, number: int) -> Standing:
+    """How a place stands that was taken at or before what the queue is of; "gone": it was refused, or left."""
+    if any(entry.number == number for entry in holders(queue)):
+        return "held"
+    return "waiting" if any(entry.number == number for entry in queue) else "gone"

@@ -1,0 +1,423 @@
+"""Outcomes of steps, children and workflows, as the log stores them and as a workflow gets them back. Pure.
+
+A workflow is always given what a replay would give it: live, too, a result goes through JSON, and an error is rebuilt from its class,
+its arguments and those of its attributes that are JSON.
+
+A class is found again by its name, and only where that name led to this very class when the error was recorded (`Failure.known_by`): in its
+own module, in that of the function that raised it, in that of the workflow. Another class of that name is never taken for it.
+- A class that no name led to then (one of a function's `<locals>`, one made by `type(...)`) becomes `StepFailed`, live and in each replay.
+  So does a class that is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
+- A class that had a name then and cannot be found now was moved or deleted: `missing_class` tells a workflow, which must not go on with
+  another error. Programs that only read outcomes get `StepFailed`.
+- Records of older programs do not say where a class was known. It is looked for in its own module only, and is `StepFailed` if that has
+  none, as it was for those programs.
+
+Whatever a body raises can be stored: text that UTF-8 cannot encode is escaped, long text is cut, arguments that are not JSON or too
+large become text. The stack trace, notes, cause and the errors of a group are kept beside it, within bounds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from bokiflow.errors import NonDeterminism, StepFailed
+from bokiflow.model.plain import as_json
+from bokilib.errors import NotEncodable
+from bokilib.records.codec import Json, check_json
+
+MESSAGE_CHARS: Final = 4_096
+FACTS_BYTES: Final = 65_536
+"""Bound of the encoded arguments and attributes of one error."""
+STACK_CHARS: Final = 8_192
+STACK_FRAMES: Final = 24
+NOTES: Final = 8
+GROUPED: Final = 16
+"""Bound of the errors of a group that are kept."""
+DEPTH: Final = 4
+"""Bound of the causes and groups inside one another that are kept."""
+CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
+AGAIN: Final = "raised again by the workflow:"
+"""Between the stack trace of a step or child, and that of the workflow."""
+_REMOTE_STACK: Final = "_bokiflow_stack"
+"""Attribute of a rebuilt error: the stack trace of the original, "" if none was recorded."""
+_NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
+_MAIN: Final = "__main__"
+UNRECORDED: Final = 0
+"""`Failure.known_by` in records of older programs."""
+NOWHERE: Final = 1
+"""The name of the class led to it neither in its own module nor in that of the function that raised it. The first of three numbers that a
+`Failure.known_by` begins with; flags are added to it."""
+IN_ITS_MODULE: Final = 2
+"""The class had its name in its own module, and not in that of the function."""
+AT_THE_FUNCTION: Final = 3
+"""The class had its name in the module of the function that raised it; after a move it is found where that function is now."""
+AT_THE_WORKFLOW: Final = 4
+"""Flag: the class had its name in the module of the workflow that ran the function."""
+NOT_IN_ITS_MODULE: Final = 8
+"""Flag beside AT_THE_FUNCTION: its own module had no class of that name, or another one."""
+_FLAGS: Final = AT_THE_WORKFLOW | NOT_IN_ITS_MODULE
+Names: TypeAlias = Mapping[str, Any]
+"""Globals of the module that a function is defined in."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Detail(msgspec.Struct, array_like=True, frozen=True):
+    """Everything about an error that people need to find its reason.
+
+    Attributes:
+        stack: its stack trace, innermost call last. notes: those added with `add_note`. cause: the error it was raised from.
+        errors: the errors of an exception group.
+    """
+
+    stack: str = ""
+    notes: list[str] = []
+    cause: Failure | None = None
+    errors: list[Failure] = []
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An error.
+
+    Attributes:
+        type: `module:name` of its class. message: for people. args, facts: its arguments and attributes, as far as they are JSON.
+        detail: None in records of older programs. known_by: the places where its name led to its class when it was recorded.
+    """
+
+    type: str
+    message: str
+    args: Any = None
+    facts: dict[str, Any] | None = None
+    detail: Detail | None = None
+    known_by: int = UNRECORDED
+
+    @property
+    def stack(self) -> str:
+        """The stack trace, innermost call last; "" if none was recorded."""
+        return self.detail.stack if self.detail is not None else ""
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """A value, or an error."""
+
+    value: Any = None
+    error: Failure | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is the end of a workflow that was cancelled."""
+        return self.error is not None and self.error.type == CANCELLED
+
+
+_THE_WORKFLOW: Final = "the workflow "
+CANCELLED_OUTCOME: Final = Outcome(None, Failure(CANCELLED, f"{_THE_WORKFLOW}was cancelled"))
+
+
+def cancelled_while_blocked(blocked: str) -> Outcome:
+    """Return the outcome of a workflow that is cancelled and ends without its code.
+
+    Args:
+        blocked: name of the class of the error that it is blocked by.
+    """
+    text = f"{_THE_WORKFLOW}was cancelled while blocked by {blocked}: its `except` and `finally` did not run"
+    return Outcome(None, Failure(CANCELLED, text))
+
+
+def terminated(reason: str) -> Outcome:
+    """Return the outcome of a workflow that is terminated: it ends without its code."""
+    why = f" ({_utf8(reason)[:MESSAGE_CHARS]})" if reason else ""
+    return Outcome(
+        None, Failure(CANCELLED, f"{_THE_WORKFLOW}was terminated{why}: its `except` and `finally` did not run")
+    )
+
+
+def cancellation_text(whose: str, outcome: Outcome) -> str:
+    """Return what who waits for a workflow that was cancelled is told."""
+    text = "" if outcome.error is None else outcome.error.message.removeprefix(_THE_WORKFLOW)
+    return f"{whose} {text or 'was cancelled'}"
+
+
+def succeeded(value: object) -> Outcome:
+    """Raises NotEncodable."""
+    return Outcome(as_json(value))
+
+
+def failed(error: BaseException, *places: Names) -> Outcome:
+    """Return an error as the log stores it; never raises.
+
+    Args:
+        places: names of the modules of the function that raised it and of the workflow that ran that.
+    """
+    return Outcome(None, _failure(error, DEPTH, places))
+
+
+def _failure(error: BaseException, depth: int, places: tuple[Names, ...]) -> Failure:
+    if isinstance(error, Recorded):
+        return error.failure
+    kind = type(error)
+    text = _text(error)
+    grouped = error.exceptions[:GROUPED] if isinstance(error, BaseExceptionGroup) else ()
+    raised = error.args[:1] if isinstance(error, BaseExceptionGroup) else error.args
+    args = [_fact(value) for value in raised]
+    facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _plain(value)}
+    if len(_encode((args, facts))) > FACTS_BYTES:
+        args, facts = [text], {}
+    detail = _detail(error, grouped, depth, places)
+    return Failure(_type_of(kind), text, args, facts or None, detail, _known_by(kind, places))
+
+
+def _type_of(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _known_by(kind: type[BaseException], places: tuple[Names, ...]) -> int:
+    in_its_module = _exactly(_type_of(kind), places) is kind
+    at_function, at_workflow = (_named(names, kind.__qualname__) is kind for names in (*places, {}, {})[:2])
+    flags = AT_THE_WORKFLOW if at_workflow else 0
+    if at_function:
+        return AT_THE_FUNCTION | flags | (0 if in_its_module else NOT_IN_ITS_MODULE)
+    return (IN_ITS_MODULE if in_its_module else NOWHERE) | flags
+
+
+def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int, places: tuple[Names, ...]) -> Detail:
+    cause = error.__cause__ if error.__cause__ is not None or error.__suppress_context__ else error.__context__
+    below = depth - 1
+    return Detail(
+        stack_of(error),
+        [_utf8(str(note))[:MESSAGE_CHARS] for note in getattr(error, "__notes__", ())[:NOTES]],
+        _failure(cause, below, places) if cause is not None and below > 0 else None,
+        [_failure(one, below, places) for one in grouped] if below > 0 else [],
+    )
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the innermost frames of an error's stack trace, behind those of the step or child that raised it first."""
+    frames = traceback.extract_tb(error.__traceback__)
+    here = _utf8("".join(traceback.format_list(frames[-STACK_FRAMES:])))[-STACK_CHARS:]
+    there = getattr(error, _REMOTE_STACK, "")
+    return f"{there}\n{AGAIN}\n{here}"[-STACK_CHARS:] if there and here else there or here
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _utf8(str(error))[:MESSAGE_CHARS]
+    except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything; its error still has a type
+        return f"{type(error).__qualname__}, whose text cannot be read: its __str__ raised an error"
+
+
+def _fact(value: object) -> Json:
+    try:
+        return check_json(value)
+    except NotEncodable:
+        pass
+    try:
+        return _utf8(str(value))[:MESSAGE_CHARS]
+    except Exception:  # noqa: BLE001 - see `_text`
+        return f"a {type(value).__qualname__}"
+
+
+def _utf8(text: str) -> str:
+    """The text with what UTF-8 cannot encode, lone surrogates, escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _plain(value: object) -> bool:
+    try:
+        check_json(value)
+    except NotEncodable:
+        return False
+    return True
+
+
+def missing_class(failure: Failure, *places: Names) -> Failure | None:
+    """Return the error whose class had a name when it was recorded and cannot be found by this program; None: all are found.
+
+    The error itself and the errors of its group count, since `except` and `except*` choose by their classes; its cause does not. A module
+    that this program has not imported yet is imported: the step that raised the error may import it only while it runs.
+
+    Args:
+        places: names of the modules of the function that raised it and of the workflow that gets it.
+    """
+    detail = failure.detail or Detail()
+    if detail.cause is not None:
+        missing_class(detail.cause, *places)  # for the import only, so that `error_of` finds its class
+    found = _find(failure, places, may_import=True)
+    if found is None and failure.known_by not in (UNRECORDED, NOWHERE):
+        return failure
+    return next((lost for one in detail.errors if (lost := missing_class(one, *places)) is not None), None)
+
+
+def lost_class(lost: Failure, what: str, id: str, name: str, *places: Names) -> NonDeterminism:
+    """Return the error of a workflow that is given an error whose class this program cannot find.
+
+    Args:
+        lost, places: see `missing_class`. what: the step or child that raised it. id, name: of the workflow.
+    """
+    module, _, qualified = lost.type.partition(":")
+    first = qualified.partition(".")[0]
+    had = " or ".join([f"in {module}", *_roles(lost.known_by)])
+    found = " and ".join(_type_of(kind) for kind in _candidates(lost, places, may_import=False))
+    if found:
+        why = f"may be either of two classes of this program, {found}: give one of them another name, or let both names lead to one class"
+    else:
+        why = (
+            "this program cannot find: bring the class back, or give its new place that name where it had it before, "
+            f"{had} (`from … import {first}`, `{first} = NewName`)"
+        )
+    return NonDeterminism(
+        f"workflow {id!r} ({name}): the history has the error {lost.type} of {what}, which {why}",
+        id=id,
+        expected=f"the class {qualified} {had}",
+        found=found or "no class of that name there",
+    )
+
+
+def unfit_value(fault: Exception, what: str, id: str, name: str) -> NonDeterminism:
+    """Return the error of a workflow whose history has a value that does not fit the types of this program.
+
+    Args:
+        fault: why it does not fit. what: the value: "the arguments". id, name: of the workflow.
+    """
+    return NonDeterminism(
+        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; bring back the code that began it, or "
+        "change the parameters or types so that they take both",
+        id=id,
+        expected=f"{what} of the types that this code names",
+        found=str(fault),
+    )
+
+
+def _roles(known_by: int) -> list[str]:
+    at_function = ["in the module of the step"] if known_by & ~_FLAGS == AT_THE_FUNCTION else []
+    return at_function + (["in the module of the workflow"] if known_by & AT_THE_WORKFLOW else [])
+
+
+def error_of(failure: Failure, *places: Names) -> Exception:
+    """Rebuild an error, without calling a user's class and without importing anything, so that nothing else happens.
+
+    Args:
+        places: names of the modules of the function that raised it and of the workflow that gets it.
+    """
+    detail = failure.detail or Detail()
+    made = _rebuilt(failure, detail, places)
+    if made is None:
+        made = StepFailed(f"{failure.type}: {failure.message}", type=failure.type)
+    if detail.cause is not None:
+        made.__cause__ = error_of(detail.cause, *places)
+    for note in detail.notes:
+        made.add_note(note)
+    setattr(made, _REMOTE_STACK, detail.stack)
+    return made
+
+
+class Recorded(Exception):
+    """The error of a step whose body was given it as it is stored: it is recorded unchanged, also if this program cannot find its class."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.type}: {failure.message}")
+        self.failure = failure
+
+
+def is_rebuilt(error: BaseException) -> bool:
+    """Return True if an error is the outcome of a step, a child or a transaction."""
+    return hasattr(error, _REMOTE_STACK)
+
+
+def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exception | None:
+    args = failure.args if isinstance(failure.args, list) else [failure.message]
+    if failure.type == "builtins:BaseExceptionGroup" and detail.errors:
+        return ExceptionGroup(failure.message, [error_of(one, *places) for one in detail.errors])
+    kind = _find(failure, places)
+    if kind is None or not issubclass(kind, Exception) or issubclass(kind, _NEVER_RAISED):
+        return None
+    try:
+        if issubclass(kind, ExceptionGroup):
+            made: Exception = kind.__new__(kind, args[0], [error_of(one, *places) for one in detail.errors])
+        elif kind.__module__ == "builtins":
+            made = kind(*args)
+        else:
+            made = kind.__new__(kind, *args)
+            made.args = tuple(args)
+        vars(made).update(failure.facts or {})
+    except Exception:  # noqa: BLE001 - a class of users that cannot be made so: any error of it
+        return None
+    return made
+
+
+def _find(failure: Failure, places: tuple[Names, ...], *, may_import: bool = False) -> type[BaseException] | None:
+    found = _candidates(failure, places, may_import=may_import)
+    return found[0] if len(found) == 1 else None
+
+
+def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool) -> list[type[BaseException]]:
+    """Return the classes that an error's may be, by the places where its name led to it when it was recorded. Of two, neither is taken.
+
+    - Its own module comes first: what is there under that name is the class, also if the function moved to a module that has another one.
+    - Else it moved, and the names at the function and at the workflow moved with it.
+    - What the workflow's `except` names has to be the same class, if the workflow knew it by its name: else a copy may have been left.
+    - `__main__` is another module in each program. It counts as the module of a class only if neither the function nor the workflow knew
+      the class, and it is never imported. Nor is the program's main module under its own name: that would be a second copy of it.
+    """
+    known_by, (module, _, name) = failure.known_by, failure.type.partition(":")
+    at_function, at_workflow = known_by & ~_FLAGS == AT_THE_FUNCTION, bool(known_by & AT_THE_WORKFLOW)
+    in_its_module = known_by & ~_FLAGS != NOWHERE and not known_by & NOT_IN_ITS_MODULE
+    first = None
+    if in_its_module and not (module == _MAIN and (at_function or at_workflow)):
+        first = _exactly(failure.type, places)
+        if first is None and may_import and _imported(module):
+            first = _exactly(failure.type, places)
+    if first is None and at_function:
+        first = _named(places[0] if places else {}, name)
+    second = _named(places[1], name) if at_workflow and len(places) > 1 else None
+    return list(dict.fromkeys(kind for kind in (first, second) if kind is not None))
+
+
+def _exactly(known: str, places: tuple[Names, ...]) -> type[BaseException] | None:
+    """Return the class `module:name` of that very module, if that is imported already: perhaps as the program's main module."""
+    module, _, name = known.partition(":")
+    for names in places:
+        if names.get("__name__") == module and (found := _named(names, name)) is not None:
+            return found
+    first, _, rest = name.partition(".")
+    imported = sys.modules.get(module)
+    if imported is None and module == _name_of_main():
+        imported = sys.modules.get(_MAIN)
+    return _class_in(getattr(imported, first, None), rest)
+
+
+def _named(names: Names, name: str) -> type[BaseException] | None:
+    first, _, rest = name.partition(".")
+    return _class_in(names.get(first), rest)
+
+
+def _class_in(found: object, rest: str) -> type[BaseException] | None:
+    for part in rest.split(".") if rest else ():
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _imported(module: str) -> bool:
+    """Import a module; return whether that worked. Importing may raise anything: then its classes cannot be found."""
+    if module in ("", _MAIN, _name_of_main()):
+        return False
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit):  # noqa: BLE001 - see above
+        return False
+    return True
+
+
+def _name_of_main() -> str:
+    """Return the name by which other programs import the main module of this one; "" if it has none."""
+    main = sys.modules.get(_MAIN)
+    spec = getattr(main, "__spec__", None)
+    return spec.name if spec is not None else _module_of(getattr(main, "__file__", None) or "")
+
+
+def _module_of(file: str) -> str:
+    return file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")

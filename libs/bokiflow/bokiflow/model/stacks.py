@@ -1,0 +1,67 @@
+"""Stack traces of users' errors, as people read them: without the frames of Boki's own code. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from bokiflow.errors import WorkflowStuck
+from bokiflow.model.outcomes import AGAIN, Outcome
+
+_FRAME: Final = '  File "'
+_OURS: Final = re.compile(
+    r'^  File "[^"]*/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^"]*"'
+)
+"""Frames of files in the packages of Boki, wherever they are installed."""
+_LIBRARY: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*)/|^<")
+_PLACE: Final = re.compile(r'^  File "([^"]*)", line (\d+), in (.*)\n(?:    (.*))?', re.MULTILINE)
+
+
+def users_stack(stack: str) -> str:
+    """Return a stack trace without the frames of Boki's own code; with all of them if there are no others."""
+    kept: list[str] = []
+    ours = False
+    for line in stack.rstrip("\n").split("\n"):
+        if line.startswith(_FRAME):
+            ours = _OURS.search(line.replace("\\", "/")) is not None
+        elif not line.startswith("    "):
+            ours = False  # a heading between two stacks
+        if not ours:
+            kept.append(line)
+    if not any(line.startswith(_FRAME) for line in kept):
+        return stack
+    return "\n".join(kept).lstrip("\n").removeprefix(AGAIN).lstrip("\n")
+
+
+def with_users_stack(outcome: Outcome) -> Outcome:
+    """Return an outcome whose error has the stack trace that `users_stack` leaves of it."""
+    error = outcome.error
+    if error is None or error.detail is None:
+        return outcome
+    detail = msgspec.structs.replace(error.detail, stack=users_stack(error.detail.stack))
+    return Outcome(outcome.value, msgspec.structs.replace(error, detail=detail))
+
+
+def place_of(stack: str) -> str:
+    """Return the innermost place of a program's own code in a stack trace: "shop.py:7 in ship, `time.sleep(20)`"; "" if there is none."""
+    places = _PLACE.findall(users_stack(stack).replace("\\", "/") + "\n")
+    own = [place for place in places if not _LIBRARY.search(place[0])] or places
+    if not own:
+        return ""
+    file, line, function, source = own[-1]
+    at = f"{file.rpartition('/')[2]}:{line} in {function}"
+    return f"{at}, `{source.strip()}`" if source else at
+
+
+def stuck(id: str, stack: str, after_s: float) -> WorkflowStuck:
+    """Return the error of a workflow whose code kept the event loop from running."""
+    place = place_of(stack)
+    return WorkflowStuck(
+        f"workflow {id!r} ran for {after_s:g} s without an await{f' (at {place})' if place else ''}, and kept its worker from running "
+        "others: move what takes long or blocks (time.sleep, a long loop, a blocking client) into a step; then resume the workflow, or "
+        "cancel it",
+        id=id,
+        stack=stack,
+    )

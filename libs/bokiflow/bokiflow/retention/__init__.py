@@ -1,0 +1,1 @@
+"""Deleting what has ended: the collector and its rules."""

@@ -1,0 +1,534 @@
+"""Trims what nobody needs of workflows that ended, so that a book of workflows does not grow (`collect_rules`).
+
+    done = await collector.over(range(64)); done = await collector.checkpoint({partition: claim, …})
+
+- Whoever does it, and however often, changes nothing that anybody can see but what is over: each step follows from what is in the log,
+  and may be the last one of this process. What is begun again expects what it replaces.
+- Nothing is trimmed because it was sent: only after a record is in the log is what it replaces trimmed, and only after a workflow was
+  *seen* to be forgotten is what leads to it.
+- Checkpoints of partitions expect the claim of who owns them: of two owners the older one's must not become the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import boki
+from boki_common.errors import Conflict, Trimmed
+from boki_common.limits import READ_TAGS
+from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
+from bokiflow.client.flow import Flow
+from bokiflow.history import inspection, partition_fold, shortening
+from bokiflow.history.instance_state import Held, held
+from bokiflow.history.partition_fold import PartitionFold
+from bokiflow.model import records
+from bokiflow.model.flow_events import (
+    INCOMING,
+    PICKER,
+    AnyFlowEvent,
+    Checkpointed,
+    Claimed,
+    Ended,
+    Resulted,
+    Started,
+    Tombed,
+)
+from bokiflow.model.flush import RECORD_BYTES, size_of
+from bokiflow.model.histories import History
+from bokiflow.retention import collect_rules as rules
+from bokiflow.retention.collect_metrics import CollectMetrics
+from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories, Marks, Measured, Over, Own
+from bokilib.append.log import Log
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution, joined
+from bokilib.retention.checkpoint_rules import Ages
+from bokilib.retention.trimmer import Trimmer
+
+AT_ONCE: Final = 1_024
+"""Workflows that are looked at together."""
+HISTORIES_AT_ONCE: Final = 32
+"""Histories of ended workflows that are rewritten together."""
+BLOCKED_AGES: Final = 2
+"""Ages of a term after which a record that blocks a workflow has been made again."""
+STREAMS: Final = 8_192
+"""Trims that are collected before they are ordered."""
+
+
+log = get_logger(__name__)
+
+
+class Collected(NamedTuple):
+    """What one round came to.
+
+    Attributes:
+        ended: workflows whose history was trimmed. tombs: ends that were repeated. forgotten: ids that are free again.
+        checkpoints: of partitions. carried: histories of living workflows that were written anew. locks: the same of locks.
+    """
+
+    ended: int = 0
+    tombs: int = 0
+    forgotten: int = 0
+    checkpoints: int = 0
+    carried: int = 0
+    locks: int = 0
+
+    def plus(self, other: Collected) -> Collected:
+        """Both."""
+        return Collected(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class Collector:
+    """See the module.
+
+    Attributes:
+        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. metrics: its own.
+    """
+
+    def __init__(
+        self,
+        opened: Log,
+        group: str,
+        ages: Ages,
+        every_s: float = 0.0,
+        metrics: Metrics | None = None,
+        histories: Histories = HISTORIES,
+    ) -> None:
+        self.metrics: Final = CollectMetrics(metrics)
+        self.ages: Final = ages
+        self._histories: Final = histories
+        self._rewritten: Final[deque[tuple[int, int]]] = deque()
+        """When histories of ended workflows were rewritten, and how many bytes; since a term's age."""
+        self.every_s: Final = every_s
+        self.at_once: Final = asyncio.Lock()
+        self._log: Final = opened
+        self._group: Final = group
+        self._trimmer: Final = Trimmer(opened.book)
+        self._measured: Final[dict[int, Measured]] = {}
+        self._ended: Final[dict[int, int]] = {}
+        """Up to where ends of a partition were seen by `_trim_histories`."""
+        self._folds: Final[dict[int, PartitionFold]] = {}
+        self._claims: Final[dict[int, int]] = {}
+        """Of partitions, below which nothing is left."""
+
+    # -- what ended
+
+    async def over(self, partitions: Sequence[int]) -> Collected:
+        """Trims what ended in partitions, whoever owns them."""
+        place, now_ms = await self._log.book.now(), await self._log.newest_ms()
+        ended = await self._trim_histories(partitions, place, now_ms)
+        ended += await self._trim_beyond_bound(partitions, place, now_ms)
+        done = Collected(ended=ended)
+        chunk: list[Over] = []
+        marks = Marks()
+        pressing: bool | None = None
+        overdue_ms = 0
+        async for record, events in self._read({tags.flow_done(self._group, one): one for one in partitions}, 1, place):
+            age_ms = now_ms - record.time_ms
+            if pressing is None:
+                pressing = age_ms >= self.ages.carry_ms
+                overdue_ms = age_ms - rules.looked_at(self.ages, pressing=False)
+            if age_ms < rules.looked_at(self.ages, pressing=pressing):
+                break
+            chunk += self._over_in(record, events, partitions)
+            if len(chunk) >= AT_ONCE:
+                done, chunk = done.plus(await self._chunk(chunk, marks, place, now_ms, pressing=pressing)), []
+        done = done.plus(await self._chunk(chunk, marks, place, now_ms, pressing=bool(pressing)))
+        for partition, keep in marks.all():
+            self._trimmer.add(tags.flow_done(self._group, partition), keep)
+        await self._trimmer.flush()
+        self.metrics.overdue(overdue_ms)
+        return done
+
+    def _over_in(self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]) -> list[Over]:
+        found = [rules.over(record.seqnum, record.time_ms, event) for event in events]
+        return [
+            one
+            for one in found
+            if one is not None and one.partition in partitions and one.ended.group in ("", self._group)
+        ]
+
+    async def _trim_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
+        """Trim histories that are kept no longer, of what ended since the last round; return of how many."""
+        count = 0
+        by_place: dict[int, list[int]] = {}
+        for partition in partitions:
+            by_place.setdefault(self._ended.get(partition, 0), []).append(partition)
+        for last, some in by_place.items():
+            reached = place
+            async for record, events in self._read(
+                {tags.flow_done(self._group, one): one for one in some}, last + 1, place
+            ):
+                several = self._over_in(record, events, some)
+                fates = [rules.fate_of_history(one, now_ms, self._histories, self.ages) for one in several]
+                if "keep" in fates:
+                    reached = record.seqnum - 1
+                    break
+                for one, fate in zip(several, fates, strict=True):
+                    if fate == "trim":
+                        count += 1
+                        self._trim_history(one, record.seqnum + 1)
+                if len(self._trimmer) >= STREAMS:
+                    await self._trimmer.flush()
+            await self._trimmer.flush()
+            self._ended.update(dict.fromkeys(some, reached))
+        return count
+
+    async def _trim_beyond_bound(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
+        """Count histories of what ended since the last round, and trim the oldest beyond the bound in bytes; return how many."""
+        for partition in self._measured.keys() - set(partitions):
+            del self._measured[partition]  # another worker owns it
+        by_place: dict[int, list[int]] = {}
+        for partition in partitions:
+            last = max(self._measured.setdefault(partition, Measured()).last, self._ended.get(partition, 0))
+            by_place.setdefault(last, []).append(partition)
+        for last, some in by_place.items():
+            streams = {tags.flow_done(self._group, one): one for one in some}
+            async for record, events in self._read(streams, last + 1, place):
+                for one in self._over_in(record, events, some):
+                    self._measured[one.partition].ended(one)
+            for partition in some:
+                self._measured[partition].last = place
+        for measured in self._measured.values():
+            measured.cut(now_ms - self.ages.carry_ms)  # trimmed by age, or rewritten within a bound of its own
+        since_ms, count = rules.kept_since(self._measured.values(), self._histories.bytes), 0
+        for partition, measured in self._measured.items():
+            gone = measured.cut(since_ms)
+            if gone is None:
+                continue
+            async for record, events in self._read(
+                {tags.flow_done(self._group, partition): partition}, gone[0], gone[1]
+            ):
+                for one in self._over_in(record, events, [partition]):
+                    if one.time_ms == one.done_ms and one.done_ms < since_ms:
+                        self._trim_history(one, record.seqnum + 1)
+                        count += 1
+                if len(self._trimmer) >= STREAMS:
+                    await self._trimmer.flush()
+        await self._trimmer.flush()
+        if count:
+            log.info("histories trimmed early: beyond the bound in bytes", histories=count, bytes=self._histories.bytes)
+        return count
+
+    def _trim_history(self, one: Over, keep: int) -> None:
+        self._trimmer.add(tags.flow_history(one.id), keep)
+        for tag in shortening.outputs(one.id, one.ended.topics):
+            self._trimmer.add(tag, keep)
+
+    async def _outliving(self, several: Sequence[Over], now_ms: int) -> None:
+        """Rewrite histories that are kept for longer than a term lives, before the ends of their workflows are repeated."""
+        while self._rewritten and self._rewritten[0][0] <= now_ms - self.ages.carry_ms:
+            self._rewritten.popleft()
+        fates = [rules.outlives(one, now_ms, self._histories, self.ages) for one in several]
+        for one in [one for one, fate in zip(several, fates, strict=True) if fate == "trim"]:
+            self._trim_history(one, one.seqnum + 1)
+        kept = [one for one, fate in zip(several, fates, strict=True) if fate == "rewrite"]
+        for at in range(0, len(kept), HISTORIES_AT_ONCE):
+            await asyncio.gather(*(self._rewrite(one, now_ms) for one in kept[at : at + HISTORIES_AT_ONCE]))
+
+    async def _rewrite(self, one: Over, now_ms: int) -> None:
+        place, fence = records.Place(one.id, self._group), {tags.flow_own(one.id): one.seqnum}
+        covers = await self._log.book.now()
+        try:
+            parts = shortening.parts_of(place, await inspection.history(self._log, one.id, covers), covers)
+            size = sum(size_of(event) for part in parts for event in part.events)
+            if sum(before for _, before in self._rewritten) + size > self._histories.rewritten_bytes:
+                log.warning("history trimmed early: a worker rewrites no more a day", id=one.id, bytes=size)
+            else:
+                self._rewritten.append((now_ms, size))
+                for part in parts:
+                    await self._log.append(Contribution(part.tags, fence, part.events), seen=covers, settle=True)
+        except (Conflict, Trimmed):
+            return  # it is gone, or another worker does it
+        self._trim_history(one, covers + 1)
+
+    async def _chunk(
+        self, chunk: Sequence[Over], marks: Marks, place: int, now_ms: int, *, pressing: bool
+    ) -> Collected:
+        """Decides about some of what ended, in the order in which it is in the partitions' streams."""
+        if not chunk:
+            return Collected()
+        self.metrics.checked(len(chunk))
+        owns = await self._owns([one.id for one in chunk], place)
+        fates = [rules.fate(one, owns[one.id], now_ms, self.ages, pressing=pressing) for one in chunk]
+        await self._outliving([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"], now_ms)
+        tombed = await self._append_tombs([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"])
+        going = [one for one, fate in zip(chunk, fates, strict=True) if fate == "forget"]
+        for one, fate in zip(chunk, fates, strict=True):
+            if fate == "trim":
+                self._trimmer.add(tags.flow_own(one.id), owns[one.id].newest)
+        gone = [one for one, fate in zip(chunk, fates, strict=True) if fate == "drop" and owns[one.id].gone]
+        for one in going:
+            self._trimmer.add_together(
+                {tags.flow_own(one.id): place + 1, tags.flow_history(one.id): place + 1}, forget=True
+            )
+        for one in [*going, *gone]:  # also what somebody forgot who died then
+            for tag in shortening.outputs(one.id, self._topics(one)):
+                self._trimmer.add(tag, place + 1, forget=True)
+        await self._trimmer.flush()
+        for tag in dict.fromkeys(tag for one in [*going, *gone, *tombed] for tag in self._attributes(one)):
+            await self.tidy(tag)
+        left = await self._owns([one.id for one in going], await self._log.book.now())
+        forgotten = {one.id for one in going if left[one.id].gone}
+        again = {(one.id, one.seqnum) for one in tombed}
+        for one, fate in zip(chunk, fates, strict=True):
+            dropped = (
+                fate in ("drop", "trim") or (one.id, one.seqnum) in again or (fate == "forget" and one.id in forgotten)
+            )
+            (marks.dropped if dropped else marks.kept)(one.partition, one.seqnum)
+        return Collected(tombs=len(tombed), forgotten=len(forgotten))
+
+    @staticmethod
+    def _topics(one: Over) -> list[str]:
+        return [*one.ended.topics, *([inspection.RESULT] if one.large else [])]
+
+    @staticmethod
+    def _attributes(one: Over) -> list[str]:
+        return records.attribute_tags(one.id, one.ended.attributes)
+
+    async def _append_tombs(self, several: Sequence[Over]) -> list[Over]:
+        """Tombs; returns of whom. Who is not among them was repeated, or forgotten, by somebody else."""
+        tombed: list[Over] = []
+        made = [(one, rules.tomb(one, await self._apart(one) if rules.is_large(one) else 0)) for one in several]
+        for batch in rules.batches(made):
+            left = batch
+            while left:
+                expect: dict[str, int | None] = {tags.flow_own(one.id): one.seqnum for one, _ in left}
+                done = [tags.flow_done(self._group, one.partition) for one, _ in left]
+                attributes = [tag for one, _ in left for tag in self._attributes(one)]
+                joins = tuple(dict.fromkeys([*expect, *done, *attributes]))
+                try:
+                    seqnum = await self._log.append(
+                        Contribution(joins, expect, tuple(event for _, event in left)), settle=True
+                    )
+                except Conflict as conflict:
+                    moved = self._log.moved(expect, conflict)
+                    if not moved:
+                        raise
+                    left = [(one, event) for one, event in left if tags.flow_own(one.id) not in moved]
+                    continue
+                for one, event in left:
+                    self._trimmer.add(tags.flow_own(one.id), seqnum)
+                    if event.large:
+                        self._trimmer.add(tags.flow_output(one.id, inspection.RESULT), event.large)
+                    tombed.append(one)
+                break
+        return tombed
+
+    async def _apart(self, one: Over) -> int:
+        """A large outcome, again; where it is."""
+        state = Held(one.seqnum, "", one.ended, one.large)
+        ended = await inspection.outcome_of(self._log, one.id, state)
+        assert ended is not None
+        tag = tags.flow_output(one.id, inspection.RESULT)
+        part = Contribution((tag,), {tags.flow_own(one.id): one.seqnum}, (Resulted(one.id, ended.outcome),))
+        try:
+            return await self._log.append(part, settle=True)
+        except Conflict:
+            return one.large or one.seqnum  # its tomb will not be taken either
+
+    async def _owns(self, ids: Sequence[str], place: int) -> dict[str, Own]:
+        """What is in fences as of a place."""
+        found = dict.fromkeys(ids, Own())
+        names: dict[str, list[str]] = {}
+        for id in found:
+            names.setdefault(tags.flow_own(id), []).append(id)
+        wanted = list(names)
+        for at in range(0, len(wanted), READ_TAGS):
+            some = wanted[at : at + READ_TAGS]
+            async for item in self._log.book.read(tags=some, start=1, stop=place + 1):
+                if isinstance(item, boki.Gap):
+                    for id in [id for tag in some if item.tag in (None, tag) for id in names[tag]]:
+                        found[id] = found[id]._replace(emptied=True)
+                    continue
+                for event in PICKER.of(item.seqnum, await self._log.open(item)):
+                    if isinstance(event, Started | Claimed | Ended | Tombed) and event.id in found:
+                        state = held(item.seqnum, [event])
+                        assert state is not None
+                        start = state.ended.start if state.ended is not None else 0
+                        oldest = found[event.id].oldest or item.seqnum
+                        over = rules.over(item.seqnum, item.time_ms, event)
+                        found[event.id] = Own(item.seqnum, start=start, oldest=oldest, over=over)
+        return found
+
+    async def tidy(self, tag: str) -> None:
+        """Trims what nobody needs of a stream of those that have an attribute.
+
+        What joins it joins the workflow's fence too, and the fence is trimmed when its end is repeated: so what is older than all that is
+        in the fence is not needed.
+        """
+        place = await self._log.book.now()
+        keep = place + 1
+        some: list[tuple[int, str]] = []
+        async for record, events in self._read({tag: 0}, 1, place):
+            for event in events:
+                if isinstance(event, Started | Claimed | Tombed) and tag in self._joined_by(event):
+                    some.append((record.seqnum, event.id))
+            if len(some) >= READ_TAGS:
+                kept, some = await self._first_kept(some, place), []
+                if kept:
+                    keep = kept
+                    break
+        self._trimmer.add(tag, await self._first_kept(some, place) or keep)
+        await self._trimmer.flush()
+
+    async def _first_kept(self, some: Sequence[tuple[int, str]], place: int) -> int:
+        """The first of places in a stream that is needed; 0: none is."""
+        owns = await self._owns([id for _, id in some], place)
+        return min((seqnum for seqnum, id in some if 0 < owns[id].oldest <= seqnum), default=0)
+
+    def _joined_by(self, event: Started | Claimed | Tombed) -> list[str]:
+        attributes = event.ended.attributes if isinstance(event, Tombed) else event.attributes
+        return records.attribute_tags(event.id, attributes)
+
+    # -- partitions
+
+    async def checkpoint(self, claims: Mapping[int, int]) -> int:
+        """Checkpoints partitions that are owned, where it is due, and trims what was started and sent before; returns how many.
+
+        Args:
+            claims: of partitions, by their owner.
+
+        Raises:
+            Conflict: somebody else owns one now.
+        """
+        place, now_ms = await self._log.book.now(), await self._log.newest_ms()
+        await self._read_on(list(claims), place)
+        due = [
+            one
+            for one in claims
+            if rules.is_due(
+                self._folds[one].starts,
+                len(self._folds[one].ids),
+                self._folds[one].since_ms,
+                now_ms,
+                self.ages.carry_ms,
+            )
+        ]
+        ids = [id for one in due for id in self._folds[one].ids]
+        for id, state in zip(ids, await inspection.newest_of(self._log, ids), strict=True):
+            if state is None or state.ended is not None:
+                del self._folds[tags.partition_of(id)].ids[id]
+        held_back = await self._sent_before(due, place, now_ms)
+        await self._append(due, claims, place)
+        for one in due:
+            seqnum, time_ms = held_back.get(one, (place + 1, 0))
+            self._trimmer.add(tags.flow_part(self._group, one), place + 1)
+            self._trimmer.add(tags.flow_to(self._group, one), seqnum)
+            self._folds[one].sent_ms = time_ms
+            if not self._folds[one].ids:
+                self._folds[one].drop()
+        await self._trimmer.flush()
+        return len(due)
+
+    async def _read_on(self, partitions: Sequence[int], place: int) -> None:
+        by_place: dict[int, list[int]] = {}
+        for one in partitions:
+            by_place.setdefault(self._folds.setdefault(one, PartitionFold()).position, []).append(one)
+        for last, some in by_place.items():
+            sent = {tags.flow_to(self._group, one): one for one in some}
+            wanted = [*(tags.flow_part(self._group, one) for one in some), *sent]
+            async for item in self._log.book.read(tags=wanted, start=last + 1, stop=place + 1):
+                if isinstance(item, boki.Gap):
+                    continue  # what was trimmed is in a checkpoint, or over
+                for tag in item.tags:
+                    if tag in sent:
+                        self._folds[sent[tag]].sent(item.time_ms)
+                partition_fold.apply(self._folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
+            for one in some:
+                self._folds[one].position = place
+                self._ended[one] = max(self._ended.get(one, 0), self._folds[one].collected)
+
+    async def _sent_before(self, partitions: Sequence[int], place: int, now_ms: int) -> dict[int, tuple[int, int]]:
+        """Trims what was sent to workflows that are not alive; returns from where, and when, a partition's stream has to stay."""
+        held_back: dict[int, tuple[int, int]] = {}
+        sent: list[tuple[boki.Record, str]] = []
+        async for record, events in self._read({tags.flow_to(self._group, one): one for one in partitions}, 1, place):
+            for event in events:
+                if isinstance(event, (*INCOMING, Checkpointed)):  # a checkpoint: of a fork that was never begun
+                    fold = self._folds.get(tags.partition_of(event.id))
+                    if fold is not None and event.id not in fold.ids:
+                        sent.append((record, event.id))
+        owns = await self._owns([id for _, id in sent], place)
+        for record, id in sent:
+            fate = rules.fate_of_sent(owns[id], record.seqnum, record.time_ms, now_ms, self._histories, self.ages)
+            if fate == "hold":
+                held_back.setdefault(tags.partition_of(id), (record.seqnum, record.time_ms))
+            elif fate != "pass":
+                self._trimmer.add(tags.flow_history(id), record.seqnum + 1, forget=fate == "forget")
+        return held_back
+
+    async def _append(self, due: Sequence[int], claims: Mapping[int, int], place: int) -> None:
+        """Checkpoints of several partitions are one record, as far as they fit."""
+        together: list[Contribution] = []
+        size = 0
+        for one in due:
+            ids = self._folds[one].ids
+            if not ids:
+                continue
+            events = partition_fold.checkpoint(self._group, one, ids, place, self._ended.get(one, 0))
+            tag = tags.flow_part(self._group, one)
+            expect: dict[str, int | None] = {tags.flow_partition_owner(self._group, one): claims[one]}
+            for event in events:
+                more = size_of(event)
+                if together and (size + more > RECORD_BYTES or len(events) > 1):
+                    await self._log.append(joined(together), seen=place, settle=True)
+                    together, size = [], 0
+                together.append(Contribution((tag,), expect, (event,)))
+                size += more
+        if together:
+            await self._log.append(joined(together), seen=place, settle=True)
+
+    # -- what lives
+
+    async def trim_history(self, place: records.Place, history: History, claim: int) -> None:
+        """Trims what a checkpoint of a workflow replaces."""
+        shortening.trim_history(self._trimmer, place, history, claim)
+        await self._trimmer.flush()
+        await self.tidy_all([history.started])
+
+    async def tidy_all(self, several: Iterable[Started]) -> None:
+        """Streams of attributes of workflows that were checkpointed."""
+        streams = [tag for one in several for tag in records.attribute_tags(one.id, one.attributes)]
+        for tag in dict.fromkeys(streams):
+            await self.tidy(tag)
+
+    async def trim_blocked(self, now_ms: int) -> None:
+        """Trim what says that workflows are blocked, and is so old that owners of their partitions have recorded it again."""
+        tag, place = tags.flow_blocked(self._group), await self._log.book.now()
+        keep = place + 1
+        async for record, _ in self._read({tag: 0}, 1, place):
+            if now_ms - record.time_ms < BLOCKED_AGES * self.ages.carry_ms:
+                keep = record.seqnum
+                break
+        self._trimmer.add(tag, keep)
+        await self._trimmer.flush()
+
+    async def trim_claims(self, claims: Mapping[int, int]) -> None:
+        """Claims of partitions that were followed by these."""
+        for partition, claim in claims.items():
+            if self._claims.get(partition) != claim:
+                self._claims[partition] = claim
+                self._trimmer.add(tags.flow_partition_owner(self._group, partition), claim)
+        await self._trimmer.flush()
+
+    async def _read(
+        self, streams: Mapping[str, int], start: int, place: int
+    ) -> AsyncIterator[tuple[boki.Record, list[AnyFlowEvent]]]:
+        """Records of streams, from a place to another; what is trimmed is gone already."""
+        if not streams:
+            return
+        async for item in self._log.book.read(tags=list(streams), start=start, stop=place + 1):
+            if isinstance(item, boki.Record):
+                yield item, PICKER.of(item.seqnum, await self._log.open(item))
+
+
+async def collect(flow: Flow, ages: Ages = AGES, histories: Histories = HISTORIES) -> Collected:
+    """Trims what nobody needs any more of workflows that ended, one round, whoever runs them; see `Worker.collect`.
+
+    What lives, and lists of what lives, are for workers: they do both by themselves.
+    """
+    return await Collector(flow.log, flow.group, ages, histories=histories).over(range(tags.PARTITIONS))

@@ -1,0 +1,1 @@
+"""Inside a running workflow: its loop, its calls, its signals and transactions."""

@@ -1,0 +1,440 @@
+"""The event loop that a workflow's code runs on: plain asyncio, and the same in every replay.
+
+`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as they do elsewhere, and so do task
+groups and cancel scopes of anyio. The loop has no sockets, processes or threads; what would need them raises `OnlyInSteps` at once. It
+runs nothing by itself:
+
+    loop.run(call)       # calls, then runs until nothing is ready; from a callback of the outer loop, never from a task
+
+- Events are delivered to the code one at a time, and it runs until it waits for the next. So who is first, what is cancelled and
+  what is compensated follow from the order of deliveries, which is in the log.
+- Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, which calls `fire` when they are due.
+- Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
+  asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
+- A task is named by the task that made it (`step_paths`).
+- Code that never waits is stopped with `WorkflowStuck`: by a bound on turns of the loop, which is the same in every replay, and by the
+  `guard` that a worker sets, which watches the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from types import FrameType
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from boki_common.runtime import confined
+from boki_common.runtime.bodies import interrupted
+from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
+from bokiflow.runtime.step_paths import TaskPath
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_TASKS_FILE: Final = asyncio.tasks.__file__
+_MACHINERY: Final = tuple(file.rpartition("/")[0] + "/" for file in (_TASKS_FILE, __file__))
+"""Folders of code that runs between two pieces of a workflow's code."""
+_FUTURES_FILE: Final = asyncio.futures.__file__
+_FRAMES: Final = 6
+"""So far above `create_task` asyncio's own function is that called it."""
+IDLE_TURNS: Final = 100_000
+"""Turns after one delivery in which the code neither makes a future or task nor calls a step, for one that only yields."""
+TURNS_OF_A_FUTURE: Final = 20
+"""Turns more for each future and task that the code ever made: each ends, and is called back for, in a few."""
+TURNS: Final = 5_000_000
+"""Bound of all turns after one delivery."""
+STACK_FRAMES: Final = 16
+FRAMES: Final = 256
+"""Of a task, that are looked at."""
+
+
+class Timers(Protocol):
+    """Who wakes the loop."""
+
+    def set_timer(self, key: str, due_ms: int) -> None:
+        """`loop.fire(key)` shall be called, not before that time."""
+
+    def unset_timer(self, key: str) -> None:
+        """It shall not."""
+
+    def misused(self, error: OnlyInSteps) -> None:
+        """A thread called the loop, and the code that waits for it would wait for ever. Runs in the outer loop's thread."""
+
+
+class FlowFuture(asyncio.Future[T]):
+    """A future that hashes by its number."""
+
+    def __init__(self, loop: FlowLoop) -> None:
+        super().__init__(loop=loop)
+        self._flow_number = loop.next_number()
+
+    def __hash__(self) -> int:
+        return self._flow_number
+
+
+class FlowTask(asyncio.Task[T]):
+    """A task that has a path, and hashes by its number."""
+
+    def __init__(self, coro: Coroutine[Any, Any, T], loop: FlowLoop, path: TaskPath, **options: Any) -> None:
+        self._flow_number = loop.next_number()
+        self.flow_path = path
+        super().__init__(coro, loop=loop, **options)
+        self._log_destroy_pending = False
+
+    def __hash__(self) -> int:
+        return self._flow_number
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer of the log."""
+
+    def __init__(self, key: str, when: float, callback: Any, args: Any, loop: FlowLoop, context: Any) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.key: Final = key
+
+
+class FlowLoop(asyncio.AbstractEventLoop):
+    """See the module.
+
+    Attributes:
+        owner: whose loop it is. now_ms: time, for the code.
+    """
+
+    def __init__(self, owner: object, timers: Timers, now_ms: int, *, run: int = 0) -> None:
+        """`run`: how often the workflow was restarted."""
+        self.owner: Final = owner
+        self.now_ms = now_ms
+        self.failed: BaseException | None = None
+        """What is wrong with the code, that no `except` of it may hide."""
+        self._timers: Final = timers
+        self._ready: deque[asyncio.Handle] = deque()
+        self._waiting: dict[str, _Timer] = {}
+        self._tasks: dict[int, FlowTask[Any]] = {}
+        self._number = 0
+        self._root: Final = TaskPath.root(run)
+        self._outside: Final = TaskPath(f"{self._root.path}-")
+        self._closed = False
+        self._outer: asyncio.AbstractEventLoop | None = None
+        self.guard: Callable[[Callable[[], None]], None] | None = None
+        """Calls what it is given, and stops it if that takes too long; None: nothing watches the code."""
+
+    # -- for who drives it
+
+    def run(self, call: Callable[[], object]) -> None:
+        """Calls, and runs until nothing is ready. See the module.
+
+        Raises:
+            NonDeterminism: the code did what no replay could do again. WorkflowStuck: it does not wait for anything.
+            What `guard` raises.
+        """
+        outer = self._outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        confined.running.append(self)
+        try:
+            if self.guard is None:
+                self._run(call)
+            else:
+                self.guard(lambda: self._run(call))
+        finally:
+            confined.running.remove(self)
+            asyncio._set_running_loop(outer)
+        if self.failed is not None:
+            raise self.failed
+
+    def _run(self, call: Callable[[], object]) -> None:
+        call()
+        number, idle, turns = self._number, 0, 0
+        while self._ready and self.failed is None:
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                self._turn(handle)
+            turns, idle = turns + 1, idle + 1
+            if number != self._number:
+                number, idle = self._number, 0
+            if idle > IDLE_TURNS + TURNS_OF_A_FUTURE * number or turns > TURNS + TURNS_OF_A_FUTURE * number:
+                self.failed = self._stuck(turns)
+
+    def _stuck(self, turns: int) -> WorkflowStuck:
+        return WorkflowStuck(
+            f"expected code that waits for a step, a timer or a signal, found {turns} turns without: does it poll with "
+            "asyncio.sleep(0)? Wait for what it polls, or sleep for a time; then resume the workflow",
+            stack=self.stacks(),
+        )
+
+    def stacks(self) -> str:
+        """Return where the tasks of the code wait or run. May be called by another thread while the code runs."""
+        return "".join(line for task in list(self._tasks.values()) for line in _stack_of(task))
+
+    def place_of(self, key: str) -> str:
+        """Return the line, as `file.py:7`, at which the task of a key waits: of its own code, or of the code of the task that made it; ""
+        if there is none."""
+        path = key.rpartition(":")[0]
+        while path:
+            lines = [line for task in self._tasks.values() if task.flow_path.path == path for line in _frames_of(task)]
+            own = [line for line in lines if not line.filename.startswith(_MACHINERY)]
+            if own:
+                return f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno}"
+            path = path.rpartition("/")[0]
+        return ""
+
+    def stack_of(self, stopped: str) -> str:
+        """Return the stack of code that was stopped: where its tasks wait, if it was stopped between two of them."""
+        files = [line.split('"')[1] for line in stopped.split("\n") if line.startswith('  File "')]
+        stopped_in_code = any(not file.startswith(_MACHINERY) for file in files)
+        return stopped if stopped_in_code else self.stacks() or stopped
+
+    def _turn(self, handle: asyncio.Handle) -> None:
+        try:
+            handle._run()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if interrupted(error):
+                raise
+            # The task that raised it has ended with it; asyncio raises it here as well.
+
+    def start(self, coro: Coroutine[Any, Any, T]) -> FlowTask[T]:
+        """The root task; inside `run`."""
+        return self._task(coro, self._root, {})
+
+    def fire(self, key: str) -> bool:
+        """A timer is due; inside `run`. Returns whether anybody waits for it."""
+        timer = self._waiting.pop(key, None)
+        if timer is None:
+            return False
+        self._ready.append(timer)
+        return True
+
+    @property
+    def timers(self) -> list[str]:
+        """Keys of timers that the code waits for."""
+        return list(self._waiting)
+
+    def drop(self) -> None:
+        """Ends all tasks, in whatever state: what they do in their `finally` has no effect."""
+        self._closed = True
+        self._ready.clear()
+        self._waiting.clear()
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        confined.running.append(self)
+        try:
+            for task in list(self._tasks.values()):
+                coro = task.get_coro()
+                try:
+                    if coro is not None:
+                        coro.close()
+                except BaseException:  # noqa: BLE001 - what a finally of the dropped code raises is nobody's
+                    continue
+        finally:
+            confined.running.remove(self)
+            asyncio._set_running_loop(outer)
+        self._tasks.clear()
+
+    def next_key(self) -> str:
+        """The name of a call that is made now."""
+        task = asyncio.current_task(self)
+        if not isinstance(task, FlowTask):
+            raise self.fail(
+                NonDeterminism(
+                    "a step was called outside of a task (in a callback, or when an async generator was collected): "
+                    "call it in a coroutine that is awaited"
+                )
+            )
+        return task.flow_path.key()
+
+    def fail(self, error: NonDeterminism) -> NonDeterminism:
+        """The workflow cannot go on; the error, to be raised."""
+        if self.failed is None and not self._closed:
+            self.failed = error
+        return error
+
+    def next_number(self) -> int:
+        """For a task or a future."""
+        self._number += 1
+        return self._number
+
+    def refused(self, what: str) -> OnlyInSteps:
+        """See `confined.Confined`."""
+        return _only_in_steps(what)
+
+    # -- AbstractEventLoop
+
+    def time(self) -> float:
+        return self.now_ms / 1_000
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        task = asyncio.current_task(self)
+        path = task.flow_path if isinstance(task, FlowTask) else self._outside
+        timer = _Timer(path.key(), when, callback, args, self, context)
+        due_ms = -(-int(when * 1_000_000) // 1_000)
+        if self._closed:
+            return timer
+        if due_ms <= self.now_ms:
+            self._ready.append(timer)
+            return timer
+        setattr(timer, "_scheduled", True)  # noqa: B010 - asyncio's own mark: it tells the loop when such a timer is cancelled
+        self._waiting[timer.key] = timer
+        self._timers.set_timer(timer.key, due_ms)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, _Timer) and self._waiting.pop(handle.key, None) is not None:
+            self._timers.unset_timer(handle.key)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        caller = sys._getframe(1).f_code
+        if caller.co_name == "wrap_future" and caller.co_filename == _FUTURES_FILE:
+            raise _only_in_steps("asyncio.wrap_future(...)")
+        return FlowFuture(self)
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        task = asyncio.current_task(self)
+        maker = _asyncio_function(sys._getframe(1))
+        if maker == "as_completed":
+            _close(coro)
+            raise self.fail(
+                NonDeterminism(
+                    "asyncio.as_completed over coroutines begins them in an order that changes from run to run; "
+                    "use bokiflow.as_completed, or give it tasks"
+                )
+            )
+        if not isinstance(task, FlowTask):
+            _close(coro)
+            raise self.fail(NonDeterminism("a task was made outside of a task: make it in a coroutine that is awaited"))
+        path = task.flow_path if maker == "wait_for" else task.flow_path.child()
+        return self._task(coro, path, options)
+
+    def _task(self, coro: Coroutine[Any, Any, T], path: TaskPath, options: dict[str, Any]) -> FlowTask[T]:
+        options.pop("eager_start", None)
+        made = FlowTask(coro, self, path, **options)
+        number = made._flow_number
+        self._tasks[number] = made
+        made.add_done_callback(lambda _: self._tasks.pop(number, None))
+        return made
+
+    def is_running(self) -> bool:
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio reports of a task that nobody awaits: as elsewhere, it ends nothing."""
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        error = _only_in_steps("a thread's result (loop.call_soon_threadsafe)")
+        outer = self._outer
+        if outer is not None and not self._closed and not outer.is_closed():
+            outer.call_soon_threadsafe(self._timers.misused, error)
+        raise error
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: generators belong to the code."""
+
+
+def _only_in_steps(what: str) -> OnlyInSteps:
+    return OnlyInSteps(
+        f"code of a workflow used {what}: a replay could not do it again. Put it into a step, and call that", found=what
+    )
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise _only_in_steps(_CALLERS.get(name, f"loop.{name}(...)"))
+
+    return refuse
+
+
+_CALLERS: Final = {
+    "run_in_executor": "a thread (asyncio.to_thread, loop.run_in_executor)",
+    "create_connection": "a socket (asyncio.open_connection, loop.create_connection)",
+    "subprocess_exec": "a subprocess (asyncio.create_subprocess_exec)",
+    "subprocess_shell": "a subprocess (asyncio.create_subprocess_shell)",
+    "run_until_complete": "loop.run_until_complete(...), which is for programs: `await` it",
+}
+for _name, _method in vars(asyncio.AbstractEventLoop).items():
+    if not _name.startswith("_") and callable(_method) and _name not in vars(FlowLoop):
+        setattr(FlowLoop, _name, _refusal(_name))
+
+
+def _stack_of(task: asyncio.Task[Any]) -> list[str]:
+    return traceback.format_list(_frames_of(task)[:STACK_FRAMES])
+
+
+def _frames_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
+    """Return the calls of a task that waits or runs, innermost last."""
+    frames: list[traceback.FrameSummary] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None and len(frames) < FRAMES:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return frames
+
+
+def current() -> FlowLoop | None:
+    """The loop of the workflow whose code calls this; None outside of workflows, and in bodies of steps."""
+    loop = asyncio._get_running_loop()
+    return loop if isinstance(loop, FlowLoop) else None
+
+
+def _asyncio_function(frame: FrameType | None) -> str:
+    """Which function of asyncio makes a task in a way that replays must know of: "wait_for", "as_completed" or ""."""
+    for _ in range(_FRAMES):
+        if frame is None:
+            return ""
+        code = frame.f_code
+        if code.co_filename != _TASKS_FILE:
+            if "asyncio" not in code.co_filename:
+                return ""
+        elif code.co_name == "wait_for":
+            return "wait_for"
+        elif code.co_name == "as_completed" or "_AsCompletedIterator" in code.co_qualname:
+            return "as_completed"
+        frame = frame.f_back
+    return ""
+
+
+def _close(coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any]) -> None:
+    close = getattr(coro, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,629 @@
+"""One workflow's code, running: what is delivered to it, what it asks for, what it did. It knows no log, and waits for nobody.
+
+    instance.begin(); instance.replay(delivered)
+    instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` have what came of it
+
+All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
+
+- What the code looks at without a record (`look`) is delivered before anything else, as of `looks.cursor`: so a replay delivers the
+  same, as of the same place, at the same point of its history.
+
+- What the code does is compared with what it did by its history: names, digests, places.
+- What it is given is what a replay would give it (`outcomes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
+
+import xxhash
+
+from boki_common.errors import InvalidArgument
+from bokiflow.cancellation import RestartRequested, WorkflowCancelled
+from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
+from bokiflow.model import flow_events as events
+from bokiflow.model.digests import copied, digest, digest_of_call
+from bokiflow.model.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
+from bokiflow.model.flush import EVENT_BYTES, SHARED_BYTES, size_of
+from bokiflow.model.history import OrderedEvent, Own
+from bokiflow.model.outcomes import (
+    CANCELLED_OUTCOME,
+    Names,
+    Outcome,
+    cancellation_text,
+    error_of,
+    failed,
+    is_rebuilt,
+    lost_class,
+    missing_class,
+    succeeded,
+    unfit_value,
+)
+from bokiflow.model.plain import as_json
+from bokiflow.runtime.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
+from bokiflow.runtime.calls import AnyStep, Signature, Workflow, names_of
+from bokiflow.runtime.flow_loop import FlowLoop, FlowTask
+from bokiflow.runtime.lock_seats import LockSeats, Seat, TakeLock
+from bokiflow.runtime.mail import Mail
+from bokiflow.runtime.parts import Parts
+from bokiflow.runtime.transactional import RunTransaction, TransactionalStore, check_store
+from bokilib.append.log import Log
+from bokilib.errors import AtomicTooLarge, NotEncodable
+from bokilib.records.codec import Json
+
+_UNIT: Final = 2.0**-53
+WORDS_CHARS: Final = 200
+WAITS_SHOWN: Final = 6
+"""Of what the code waits for, in the message of a NonDeterminism."""
+RESTART_BYTES: Final = EVENT_BYTES - 32_768
+"""Of what a new run begins with: the rest is for what else its record has."""
+
+
+class _Wait(NamedTuple):
+    """The code waits for a step, a child or a lock. `names`: of the module of the function that it runs."""
+
+    future: asyncio.Future[Any]
+    name: str
+    digest: str
+    names: Names
+    child: str = ""
+    lock: bool = False
+
+    @property
+    def kind(self) -> str:
+        """For people."""
+        return "child" if self.child else "lock" if self.lock else "step"
+
+
+class Instance:
+    """See the module.
+
+    Attributes:
+        id: of the workflow. started: how it began. run: how often it was restarted. effects: what it did, oldest first, until somebody
+            takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program, not of its data, that
+            ended it: what the code did since the last delivery is not to be recorded. next: the arguments of its next run. locks: which
+            it has, or waits for. parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history
+            is delivered to it. log: of the worker that runs it. start: seqnum at which the workflow began; 0: no worker runs it.
+    """
+
+    def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
+        """`started`, `restarted`: how its code begins (`histories.History.begins`), and what it takes over from the run before."""
+        self.id: Final = started.id
+        self.run: Final = 0 if restarted is None else restarted.run
+        self.started: Final = started
+        self.workflow: Final = workflow
+        self._names: Final = names_of(workflow.function)
+        self.effects: deque[tuple[Effect, Spawn]] = deque()
+        self.asks: deque[Ask] = deque()
+        self.looks: Final = Looks(0 if restarted is None else restarted.cursor or restarted.start)
+        self.outcome: Outcome | None = None
+        self.fault: Exception | None = None
+        self.log: Log | None = None
+        self.start = 0
+        self.begun: set[str] = set()
+        """Keys of steps that run at most once, and were begun."""
+        self.withdrawn: set[str] = set()
+        """Keys of those that the history has as begun, and that did not begin."""
+        self.pending: dict[str, _Wait] = {}
+        self.locks: Final = LockSeats(child=bool(started.parent))
+        self.parts: Final = Parts(started.within)
+        self.next: Json = None
+        now_ms = started.at_ms if restarted is None else restarted.at_ms
+        self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
+        self._root: FlowTask[Any] | None = None
+        self._on_misuse: Callable[[OnlyInSteps], None] | None = None
+        self._mail: Final = Mail(() if restarted is None else restarted.unreceived)
+        self._inherited: dict[str, str] = {}
+        """Of a fork: children that its origin had, by the calls that started them."""
+        self._name = started.names[0][0] if started.names else self.id
+        """Of a fork that of its origin, until it does something of its own: it is given the numbers that its origin was given."""
+        self._patches: dict[str, bool | None] = {}
+        """Which way was taken; None: the new one, in the history, where the code has not come yet."""
+        self._replaying = False
+        self.is_replayed = False
+
+    @property
+    def now_ms(self) -> int:
+        """Time, for the code."""
+        return self._loop.now_ms
+
+    @property
+    def waits(self) -> list[str]:
+        """What the code waits for, for people."""
+        steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
+        signals = [f"signal {topic!r}" for topic in self._mail.topics]
+        return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
+
+    @property
+    def timers(self) -> list[str]:
+        """Keys of the timers that it waits for."""
+        return self._loop.timers
+
+    def watch(
+        self, guard: Callable[[Callable[[], None]], None] | None, on_misuse: Callable[[OnlyInSteps], None]
+    ) -> None:
+        """Set how the code is watched from now on.
+
+        Args:
+            guard: calls the code, and stops it if it takes too long. on_misuse: called with why the code would wait without end.
+        """
+        self._loop.guard = guard
+        self._on_misuse = on_misuse
+
+    def stack_of(self, stopped: str) -> str:
+        """Return the stack of code that was stopped; it ends with where the workflow is defined if none of its code is in it."""
+        stack = self._loop.stack_of(stopped)
+        code = getattr(inspect.unwrap(self.workflow.function), "__code__", None)
+        if code is None or f'"{code.co_filename}"' in stack:
+            return stack
+        return stack + "".join(traceback.format_list([(code.co_filename, code.co_firstlineno, code.co_name, None)]))
+
+    def misused(self, error: OnlyInSteps) -> None:
+        """See `flow_loop.Timers`."""
+        if self._on_misuse is not None and self.outcome is None:
+            self._on_misuse(error)
+
+    # -- for who runs it
+
+    def begin(self, *, replaying: bool = False) -> None:
+        """Runs the code until it waits. Raises NonDeterminism."""
+        self._replaying = replaying
+        self._run(self._start)
+
+    def _start(self) -> None:
+        self._root = self._loop.start(self._main())
+
+    async def _main(self) -> Any:
+        try:
+            args, options = self.workflow.signature.decode(self.started.args)
+        except Exception as fault:
+            raise self._unfit(fault, "the arguments") from fault
+        try:
+            return await self.workflow.function(*args, **options)
+        except asyncio.CancelledError as error:
+            root = asyncio.current_task()
+            if isinstance(error, WorkflowCancelled) or root is None or root.cancelling():
+                raise
+            raise RuntimeError(
+                f"workflow {self.workflow.name!r} raised CancelledError, and nobody had cancelled it"
+            ) from error
+
+    def replay(self, delivered: Iterable[OrderedEvent], start: int = 0) -> None:
+        """Delivers what the history has, where nobody can look at anything else.
+
+        Args:
+            start: seqnum of its beginning: what a fork's history has from before was delivered to its origin.
+
+        Raises:
+            NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log has.
+        """
+        for _ in self.replaying(delivered, start):
+            raise InvalidArgument(
+                f"workflow {self.id!r} looks at rows without a record of it: replay it where its log and its tables are",
+                id=self.id,
+            )
+
+    def replaying(self, delivered: Iterable[OrderedEvent], start: int = 0) -> Iterator[None]:
+        """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
+        ordered = list(delivered)
+        self._inherited = {
+            one.event.key: one.event.child
+            for one in ordered
+            if one.seqnum < start and isinstance(one.event, events.Invoked)
+        }
+        self._patches = {one.event.name: None for one in ordered if isinstance(one.event, events.Patched)}
+        last = max(
+            (at for at, one in enumerate(ordered) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
+            default=-1,
+        )
+        cursors = self.started.cursors
+        self.looks.cursor = cursors[0] if cursors else self.looks.cursor or start
+        self._replaying = self.is_replayed = last >= 0
+        self.begin(replaying=last >= 0)
+        while self.looks.waiting:
+            yield
+        for at, one in enumerate(ordered):
+            if at >= last:
+                self._replaying = False
+            self.is_replayed = at <= last
+            if isinstance(one.event, events.EFFECTS):
+                self._match(one.event)
+            elif isinstance(one.event, Attempted):
+                self.parts.attempt(one.event)
+            elif isinstance(one.event, events.Withdrawn):
+                self._withdraw(one.event)
+            elif not isinstance(one.event, events.Sleeping):
+                self._name = next((name for name, upto in self.started.names if at < upto), self.id)
+                self._deliver(one.event, one.time_ms)
+                self.looks.cursor = max(self.looks.cursor, cursors[at + 1] if at + 1 < len(cursors) else one.seqnum)
+                while self.looks.waiting:
+                    yield
+        self._replaying = self.is_replayed = False
+
+    def answer(self, look: Look, value: Any) -> None:
+        """Delivers what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
+        assert self.looks.waiting and self.looks.waiting[0] is look, (
+            "looks are answered in the order in which they were asked"
+        )
+        self.looks.waiting.popleft()
+        if not look.future.done():
+            self._run(lambda: look.future.set_result(value))
+
+    def _match(self, recorded: Effect) -> None:
+        """Checks that the code did what is next in the history. Raises NonDeterminism."""
+        if isinstance(recorded, events.Patched):  # a drain may hold back what was done before it (`flush`)
+            self._bring_forward(recorded)
+        if not self.effects:
+            raise self._other(_words(recorded), self._waiting_for(recorded.key))
+        made, _ = self.effects.popleft()
+        if made != recorded:
+            raise self._other(_words(recorded), _words(made))
+        if isinstance(recorded, Begun):
+            self.begun.add(recorded.key)
+
+    def _bring_forward(self, recorded: Effect) -> None:
+        """Make an effect the oldest of those that the code did, if it is one of them."""
+        found = next((one for one in self.effects if one[0] == recorded), None)
+        if found is not None:
+            self.effects.remove(found)
+            self.effects.appendleft(found)
+
+    def _withdraw(self, noted: events.Withdrawn) -> None:
+        now, before = (self.begun, self.withdrawn) if noted.again else (self.withdrawn, self.begun)
+        before.discard(noted.key)
+        now.add(noted.key)
+
+    def deliver(self, event: Own | Incoming, time_ms: int) -> None:
+        """Delivers one event, and runs the code until it waits.
+
+        Args:
+            time_ms: of its record, for what comes from others; own events have their time.
+
+        Raises:
+            NonDeterminism: the code does not wait for it.
+        """
+        self._name = self.id
+        self._deliver(event, time_ms)
+
+    def _deliver(self, event: Own | Incoming, time_ms: int) -> None:
+        if isinstance(event, events.Stepped | events.Transacted):
+            self._at(event.at_ms)
+            self._stepped(event)
+        elif isinstance(event, events.Queued | events.Locked):
+            self._at(event.at_ms)
+            self._seated(event)
+        elif isinstance(event, events.Fired):
+            self._at(event.at_ms)
+            if event.key not in self._loop.timers:
+                raise self._other(f"a timer ({event.key})", self._waiting_for(event.key))
+            self._run(lambda: self._loop.fire(event.key))
+        else:
+            self._at(time_ms)
+            self._incoming(event)
+
+    def _at(self, time_ms: int) -> None:
+        self._loop.now_ms = max(self._loop.now_ms, time_ms)
+
+    def _stepped(self, event: events.Stepped | events.Transacted) -> None:
+        wait = self.pending.get(event.key)
+        expected = f"step {event.name!r} ({event.key})"
+        if wait is None:
+            raise self._other(expected, self._waiting_for(event.key))
+        if wait.name != event.name:
+            raise self._other(expected, self._at_place(f"step {wait.name!r}", event.key))
+        if wait.digest != event.digest:
+            found = self._at_place(f"the same with arguments {wait.digest}", event.key)
+            raise self._other(f"{expected} with arguments {event.digest}", found)
+        if isinstance(event, events.Stepped) and event.part is not None:
+            self.parts.did([event.part])
+        self.parts.attempted.pop(event.key, None)
+        self._resolve(event.key, wait, event.outcome)
+
+    def _seated(self, event: events.Queued | events.Locked) -> None:
+        wait = self.pending.get(event.key)
+        if wait is None or not wait.lock or wait.name != event.name:
+            raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for(event.key))
+        seat = self.locks.taken[event.key] = Seat(event.key, event.name, event.number)
+        if isinstance(event, events.Locked):
+            self._resolve(event.key, wait, Outcome(seat.number))
+
+    def _incoming(self, event: Incoming | Own) -> None:
+        if isinstance(event, events.ChildEnded):
+            wait = self.pending.get(event.key)
+            if wait is not None and wait.child == event.child:
+                self.parts.did(event.parts)
+                self._resolve(event.key, wait, event.outcome)
+        elif isinstance(event, events.Signalled):
+            receiver = self._mail.deliver(event.topic, event.value)
+            if receiver is not None:
+                self._run(partial(receiver.set_result, event.value))
+        elif isinstance(event, events.Cancelled):
+            root = self._root
+            if root is not None:
+                self._run(lambda: root.cancel(event.reason or None))
+
+    def _resolve(self, key: str, wait: _Wait, outcome: Outcome) -> None:
+        """Raises NonDeterminism: this program cannot find the class of the error, which its code may tell from others."""
+        future, error = wait.future, None if outcome.cancelled else outcome.error
+        if future.done() or self.outcome is not None:
+            return
+        lost = None if error is None else missing_class(error, *self._places(wait))
+        if lost is not None:
+            what = f"{wait.kind} {wait.name!r} ({key})"
+            raise lost_class(lost, what, self.id, self.workflow.name, *self._places(wait))
+        self._run(lambda: future.set_result(outcome))
+
+    def _places(self, wait: _Wait) -> tuple[Names, Names]:
+        """Where a class of errors may have its name: at the function that raised one, and at the workflow."""
+        return wait.names, self._names
+
+    def _run(self, call: Any) -> None:
+        if self.outcome is not None:
+            return
+        try:
+            self._loop.run(call)
+        except NonDeterminism as error:
+            if self.is_replayed:
+                raise
+            self.fault, self.outcome = error, failed(error)  # what was delivered is recorded, and no step runs again
+            return
+        root = self._root
+        assert root is not None
+        if not root.done():
+            return
+        self.outcome = self._ended(root)
+        self.looks.waiting.clear()
+        for key in list(self.pending):
+            self.asks.append(StopBody(key))
+        for key in list(self.locks.taken):
+            self.unlock(key)
+
+    def _ended(self, root: FlowTask[Any]) -> Outcome:
+        if root.cancelled():
+            return CANCELLED_OUTCOME
+        error = root.exception()
+        self.fault = _fault_of(error)
+        if isinstance(error, RestartRequested):
+            self.next = self.workflow.signature.encode(error.run_args, error.options)
+            return Outcome()
+        if error is not None:
+            return failed(error, self._names)
+        try:
+            return succeeded(root.result())
+        except NotEncodable as fault:
+            return failed(NotEncodable(f"what workflow {self.workflow.name!r} returned {fault}"))
+
+    def drop(self) -> None:
+        """Ends the code where it is."""
+        self._loop.drop()
+
+    def _waiting_for(self, key: str) -> str:
+        """What the code does instead of what its history has at a key, with lines of its source."""
+        if self.outcome is not None:
+            error = self.outcome.error
+            return "code that has ended" + (
+                "" if error is None else f" with {error.type}: {error.message[:WORDS_CHARS]}"
+            )
+        waits = [(at, f"{wait.kind} {wait.name!r}") for at, wait in self.pending.items()]
+        waits += [(at, "timer") for at in self._loop.timers]
+        waits.sort(key=lambda one: one[0] != key)
+        words = [self._at_place(what, at) for at, what in waits[:WAITS_SHOWN]]
+        words += [f"{len(waits) - WAITS_SHOWN} more"] if len(waits) > WAITS_SHOWN else []
+        words += [f"signal {topic!r}" for topic in self._mail.topics[:WAITS_SHOWN]]
+        return f"code that waits for {', '.join(words) or 'nothing'}"
+
+    def _at_place(self, what: str, key: str) -> str:
+        place = self._loop.place_of(key)
+        return f"{what} ({key}), {place}" if place else f"{what} ({key})"
+
+    def _other(self, expected: str, found: str) -> NonDeterminism:
+        return NonDeterminism(
+            f"workflow {self.id!r} ({self.workflow.name}) does not do what its history says: expected {expected}, found {found}; "
+            "bring back the code that began it, or tell the versions apart with bokiflow.patched(...)",
+            id=self.id,
+            expected=expected,
+            found=found,
+        )
+
+    # -- Timers of the loop
+
+    def set_timer(self, key: str, due_ms: int) -> None:
+        self.asks.append(SetTimer(key, due_ms))
+
+    def unset_timer(self, key: str) -> None:
+        self.asks.append(UnsetTimer(key))
+
+    # -- what the code calls (`calls.Context`, `in_workflow`)
+
+    async def run_step(self, step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """See `calls.Context`."""
+        key = self._loop.next_key()
+        if step.how.at_most_once:
+            self.effects.append((Begun(self.id, key, step.name), Spawn()))
+        self.asks.append(RunBody(key, step, copied(args), copied(options), self._names))
+        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
+        outcome = await self._wait(key, wait)
+        return self._result(step.signature, key, wait, outcome)
+
+    async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """See `calls.Context`."""
+        stored = _small(workflow.signature.encode(args, options))
+        key = self._loop.next_key()
+        child = self._inherited.get(key, f"{self.id}/{key}")
+        made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
+        within = self._within()
+        self.effects.append((made, Spawn(workflow, stored, within=within)))
+        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, names_of(workflow.function), child)
+        try:
+            outcome = await self._wait(key, wait, part=within is not None)
+        except asyncio.CancelledError:
+            if not wait.future.done() or wait.future.cancelled():
+                notice = events.Cancelled(child, "its parent does not wait for it any more")
+                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(notice=notice)))
+            raise
+        return self._result(workflow.signature, key, wait, outcome)
+
+    def launch(
+        self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int, attributes: Mapping[str, str]
+    ) -> None:
+        """See `in_workflow.launch`."""
+        made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
+        self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes)))
+
+    def _within(self) -> Within | None:
+        """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
+        within = self.parts.next()
+        if within is not None:
+            _check_small(size_of(within), "a transaction across workflows")
+        return within
+
+    async def _wait(self, key: str, wait: _Wait, *, part: bool = False) -> Outcome:
+        self.pending[key] = wait
+        self.parts.under_way |= part
+        try:
+            outcome: Outcome = await wait.future
+        except asyncio.CancelledError:
+            if not wait.child:
+                self.asks.append(StopBody(key))
+            raise
+        finally:
+            self.pending.pop(key, None)
+            self.parts.under_way &= not part
+        if outcome.cancelled:
+            raise WorkflowCancelled(cancellation_text(wait.child or wait.name, outcome))
+        if outcome.error is not None:
+            raise error_of(outcome.error, *self._places(wait))
+        return outcome
+
+    def _result(self, signature: Signature, key: str, wait: _Wait, outcome: Outcome) -> Any:
+        """Return what a step or child returned, of the type that this program names. Raises NonDeterminism: it does not fit."""
+        try:
+            return signature.result(outcome.value)
+        except Exception as fault:
+            raise self._unfit(fault, f"the result of {wait.kind} {wait.name!r} ({key})") from fault
+
+    def _unfit(self, fault: Exception, what: str) -> NonDeterminism:
+        """Block the workflow, whatever its code makes of the error: other code may take what this one cannot."""
+        return self._loop.fail(unfit_value(fault, what, self.id, self.workflow.name))
+
+    async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """See `in_workflow.transact`."""
+        key = self._loop.next_key()
+        name = getattr(body, "__name__", "transaction")
+        check_store(store, self.log, shared=self.started.within is not None)
+        within = self._within()
+        places = names_of(body), self._names
+        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
+        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
+        outcome = await self._wait(key, wait, part=within is not None)
+        return self._result(Signature(body), key, wait, outcome)
+
+    async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
+        """See `locks.lock`. `unlock` of its key must follow."""
+        key = self._loop.next_key()
+        await self.locks.turn()
+        try:
+            self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
+            future: asyncio.Future[Any] = self._loop.create_future()
+            wait = _Wait(future, name, digest_of_call((shared, try_), {}), self._names, lock=True)
+            outcome = await self._wait(key, wait)
+        except BaseException:
+            self.unlock(key)
+            raise
+        finally:
+            self.locks.done()
+        return Seat(key, name, outcome.value)
+
+    def unlock(self, key: str) -> None:
+        """Gives a lock back, or does not wait for it any more; nothing, if it has no place in the queue."""
+        seat = self.locks.taken.pop(key, None)
+        if seat is not None:
+            self.effects.append((events.Unlocked(self.id, key, seat.name), Spawn()))
+
+    async def look(self, ask: Callable[[int], Awaitable[Any]]) -> Any:
+        """What `ask` gives as of the newest place of which something was delivered; without a record, the same in each replay.
+
+        Args:
+            ask: gives the same for one place whenever it is asked; what it raises that is not retryable blocks the workflow.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.looks.waiting.append(Look(future, ask))
+        return await future
+
+    async def receive(self, topic: str) -> Any:
+        """The next value of a topic: each is received once."""
+        return await self._mail.receive(topic, self._loop)
+
+    def emit(self, topic: str, value: object) -> None:
+        """See `in_workflow.emit`. Raises NotEncodable, AtomicTooLarge."""
+        made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
+        self.effects.append((made, Spawn()))
+
+    def send(self, id: str, topic: str, value: object) -> None:
+        """Signals another workflow, once."""
+        key = self._loop.next_key()
+        notice = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
+        self.effects.append((events.Sent(self.id, key, id, topic), Spawn(notice=notice)))
+
+    def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
+        """See `in_workflow.restart`."""
+        if self.started.within is not None:
+            raise InvalidArgument(
+                "expected a workflow of its own, found a part of a transaction, which cannot begin anew"
+            )
+        stored = self.workflow.signature.encode(args, options)
+        _check_small(
+            size_of([stored, self.unreceived]), "arguments of a restart, with what nobody received,", RESTART_BYTES
+        )
+        raise RestartRequested(args, options)
+
+    @property
+    def unreceived(self) -> list[tuple[str, Any]]:
+        """What was sent, and nobody has received: (topic, value)."""
+        return self._mail.unreceived
+
+    def patched(self, name: str) -> bool:
+        """Whether the code of after a change shall run; see `in_workflow.patched`."""
+        known = self._patches.get(name)
+        if known is None:
+            known = self._patches[name] = not self._replaying or name in self._patches
+            if known:
+                self.effects.append((events.Patched(self.id, name, name), Spawn()))
+        return known
+
+    def unique(self) -> str:
+        """32 hexadecimal digits that nobody else is given, the same in each replay."""
+        return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{self._loop.next_key()}".encode())
+
+    def random(self) -> float:
+        """A number from 0 up to 1, the same in each replay."""
+        return (int(self.unique()[:16], 16) >> 11) * _UNIT
+
+
+def _fault_of(error: BaseException | None) -> Exception | None:
+    """Return the first error of a program's set-up in what the code raised; what a step or a child raised is their outcome."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := _fault_of(one)) is not None), None)
+    return error if isinstance(error, SET_UP) and not is_rebuilt(error) else None
+
+
+def _small(value: object) -> Json:
+    made = as_json(value)
+    _check_small(size_of(made), "a value")
+    return made
+
+
+def _check_small(size: int, what: str, limit: int = SHARED_BYTES) -> None:
+    if size > limit:
+        raise AtomicTooLarge(f"expected {what} of up to {limit} bytes, found {size}", expected=limit, found=size)
+
+
+def _words(event: Effect) -> str:
+    fields = ", ".join(f"{name}={getattr(event, name)!r}" for name in event.__struct_fields__ if name != "id")
+    return f"{type(event).__name__}({fields})"

@@ -1,0 +1,1 @@
+"""A worker: its partitions, its peers, its fences."""

@@ -1,0 +1,164 @@
+"""Graceful stop of a worker: it hands its workflows over, partition by partition, and keeps those whose steps run, for a while.
+
+    draining = Draining(worker, partitions)
+    draining.begin(); draining.finish_within(30)
+    await draining.hand_over(); ...; await draining.leave()
+
+- The first record gives up every partition, and names those that have a running step (`Leaving`). Other workers claim all partitions at
+  once, so new workflows wait for nothing. They take over the workflows of all partitions that are not named.
+- A named partition is kept as a whole: its other workflows stay where they are, and begin no step. As soon as its last step has ended and
+  the outcome is in the log, the next record does not name it any more. A partition that is not named is never named again.
+- No step begins any more, nor a further attempt of one. A step that waits for a thread, or for its next attempt, keeps no partition.
+- What is handed over was stopped here before the record says so. Safety does not rest on that: each record of a workflow expects the newest
+  claim of its fence, whatever workers believe of one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from boki_common.errors import BokiError
+from boki_common.logs import NAMED, get_logger
+from bokiflow.execute.executor import Executor
+from bokiflow.worker.partition_owner import PartitionOwner
+from bokilib.records import tags
+
+FINISH_LOOK_S: Final = 0.01
+"""Between two looks at which steps run."""
+CANCELLED_S: Final = 1.0
+"""A body that is cancelled has so long to end. It is left behind after that, so that it holds up no other workflow."""
+LEAVE_S: Final = 5.0
+"""Bound of giving up the last partitions while the cluster does not answer."""
+ATTEMPTS: Final = 4
+"""To give up partitions, while other workers take some of them."""
+
+log = get_logger(__name__)
+
+
+class DrainingHost(Protocol):
+    """The worker that is being drained."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def executors(self) -> Mapping[str, Executor]:
+        """The workflows that it runs, by their ids."""
+
+    @property
+    def loading(self) -> Iterable[str]:
+        """Ids of workflows that it is about to run."""
+
+    def handed_over(self, id: str) -> None:
+        """Note that a workflow does not run here any more."""
+
+    def given_up(self) -> None:
+        """Note that other workers own the partitions of workflows that still run here."""
+
+
+class Draining:
+    """See the module.
+
+    Attributes:
+        task: the one that drains the worker; None: the worker is not being drained, and was not. cut: steps that were cut off when the
+            worker stopped: "charge of order-7".
+    """
+
+    def __init__(self, host: DrainingHost, partitions: PartitionOwner) -> None:
+        self._host: Final = host
+        self._partitions: Final = partitions
+        self.task: asyncio.Task[None] | None = None
+        self.cut: Final[list[str]] = []
+        self._until_s = math.inf
+        self._telling: asyncio.Timeout | None = None
+
+    def finish_within(self, finish_s: float) -> None:
+        """Set how long steps may run from now on, unless they have less time already."""
+        self._until_s = min(self._until_s, asyncio.get_running_loop().time() + finish_s)
+        if self._telling is not None and not self._telling.expired():
+            self._telling.reschedule(self._until_s)
+
+    def begin(self) -> None:
+        """Let no step begin: from the turn of the event loop on in which the worker finishes."""
+        for one in self._host.executors.values():
+            one.finish()
+
+    async def hand_over(self) -> None:
+        """Hand over all partitions but those whose steps run, and these as their steps end; return when none is left, or the time is up."""
+        loop = asyncio.get_running_loop()
+        kept = set(range(tags.PARTITIONS))
+        told: set[int] | None = None
+        while (kept := kept & self._busy()) and loop.time() < self._until_s:
+            await self._stop([id for id in self._host.executors if tags.partition_of(id) not in kept])
+            if (told != kept or self._partitions.mine) and await self._told(kept):
+                told = kept
+                self._host.given_up()
+            await asyncio.sleep(FINISH_LOOK_S)
+
+    def _busy(self) -> set[int]:
+        """Return the partitions that have a workflow with a running step, a record under way, or a claim."""
+        ids = [one.id for one in self._host.executors.values() if not one.idle]
+        return {tags.partition_of(id) for id in (*ids, *self._host.loading)}
+
+    async def _stop(self, ids: list[str]) -> None:
+        ending = [task for id in ids for task in self._host.executors[id].close()]
+        for id in ids:
+            self._host.handed_over(id)
+        await ended(ending, self._host.name)
+
+    async def _told(self, kept: Iterable[int]) -> bool:
+        """Tell the others, if that is possible now; return whether it was."""
+        try:
+            async with asyncio.timeout_at(self._until_s) as self._telling:
+                return await self._partitions.leave(sorted(kept))
+        except TimeoutError:
+            return False
+        except BokiError as error:
+            log.warning(
+                "worker drained: partitions not given up yet, tried again", worker=self._host.name, error=repr(error)
+            )
+            return False
+        finally:
+            self._telling = None
+
+    async def leave(self) -> None:
+        """Give up everything: nothing runs here any more. If that is not possible now, other workers wait for a lease."""
+        error: BokiError | None = None
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                for _ in range(ATTEMPTS):
+                    if await self._partitions.leave(()):
+                        return
+            reason = "they moved while they were given up"
+        except TimeoutError:
+            reason = f"no answer within {LEAVE_S:g} s"
+        except BokiError as failure:
+            reason, error = "the append failed", failure
+        log.warning(
+            "worker drained: partitions not given up, other workers take them over after a lease",
+            worker=self._host.name,
+            reason=reason,
+            error=error and repr(error),
+        )
+
+
+async def ended(cancelled: list[asyncio.Task[None]], worker: str) -> None:
+    """Wait for tasks that were cancelled; leave behind those that do not end in time."""
+    if not cancelled:
+        return
+    done, late = await asyncio.wait(cancelled, timeout=CANCELLED_S)
+    await asyncio.gather(*done, return_exceptions=True)
+    if not late:
+        return
+    for task in late:
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())
+    names = sorted(task.get_name() for task in late)
+    log.warning(
+        "bodies left behind: they run on though they were cancelled, their outcomes are not recorded",
+        worker=worker,
+        bodies=names[:NAMED],
+        count=len(names),
+    )

@@ -1,0 +1,430 @@
+"""Takeovers: a worker claims workflows that no living worker runs, reads their histories, and runs them.
+
+- A claim expects the newest record of the workflow's fence, and the claim of its partition where this worker owns that.
+- What is sent to a workflow while its history is read is kept for it.
+- A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
+  belongs to no worker, until one that has its code claims it (`passing_on`). A workflow that is set aside for that reason already costs
+  no record: so old workers that get it in turn append nothing.
+- A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
+  too, by the claim under which it ran (`give_up`).
+- A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
+  worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
+  its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
+- A workflow that was begun in vain several times in a row is held back for a while (`held_back`): it is not claimed until then, unless
+  it is cancelled or resumed, or its worker turns out to have been drained. What is sent to it meanwhile its claim reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from bokiflow.client.app import App
+from bokiflow.errors import SET_UP, NotRegistered, WorkflowStuck
+from bokiflow.history import inspection
+from bokiflow.history.ends import (
+    REASON_CHARS,
+    end_of_blocked,
+    end_without_code,
+    is_stuck,
+    is_terminated,
+    outcome_without_code,
+    waits_for_code,
+)
+from bokiflow.history.instance_state import Held
+from bokiflow.model import records
+from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Incoming
+from bokiflow.model.histories import History
+from bokiflow.model.outcomes import stack_of
+from bokiflow.runtime.calls import Workflow
+from bokiflow.worker import held_back
+from bokiflow.worker.partition_owner import PartitionOwner
+from bokiflow.worker.peers import Peers
+from bokilib.append.log import Log
+from bokilib.records import tags
+
+CLAIMS: Final = 64
+"""Workflows that are taken over at the same time."""
+STACK_CHARS: Final = 4_096
+ELSEWHERE_S: Final = 5.0
+"""Bound of marking a stuck workflow in the log, over a connection of its own."""
+
+STAYS_STUCK: Final = (
+    "workflow stays blocked: its code was stuck; not tried again until `boki flow resume --all --error WorkflowStuck`"
+)
+
+log = get_logger(__name__)
+
+
+class TakeoverHost(Protocol):
+    """The worker that takes workflows over."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def finishing(self) -> bool:
+        """True while the worker is being drained: it claims nothing more."""
+
+    def runs(self, id: str) -> bool:
+        """Return True if a workflow runs here, or is about to."""
+
+    def run(self, history: History, workflow: Workflow[..., object], claim: int, *, tells_waiting: bool) -> None:
+        """Run a workflow that was claimed. `tells_waiting`: it records that nothing of it is under way, once that is so."""
+
+    def set_aside(self, id: str, error: Exception) -> None:
+        """A workflow cannot run here; that is in the log, or will be."""
+
+    def tried(self, id: str) -> bool:
+        """Return True if this worker has set a workflow aside with the code that it has now, and it was not resumed since."""
+
+    def ended(self, id: str, ended: Ended) -> None:
+        """A workflow ended before it was claimed."""
+
+    def lost(self, partition: int, claim: int) -> None:
+        """Another worker owns a partition now."""
+
+    def spawn(self, work: Callable[[], Coroutine[None, None, object]]) -> None:
+        """Run something in the background, while the worker is open."""
+
+
+class Takeover:
+    """See the module.
+
+    Attributes:
+        others: workflows of this worker's partitions that another worker runs, or ran: its name. "": none does.
+        aside: workflows that cannot run here, and when their oldest record was written.
+    """
+
+    def __init__(self, host: TakeoverHost, app: App, partitions: PartitionOwner, peers: Peers) -> None:
+        self.others: Final[dict[str, str]] = {}
+        self.aside: Final[dict[str, int]] = {}
+        self._host: Final = host
+        self._app: Final = app
+        self._partitions: Final = partitions
+        self._peers: Final = peers
+        self._at_once: Final = asyncio.Semaphore(CLAIMS)
+        self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
+        """Workflows that are being claimed, and what was sent to them meanwhile."""
+        self._held_back: Final[dict[str, asyncio.TimerHandle]] = {}
+        """Workflows that are held back, and what ends that. None of them is claimed meanwhile."""
+        self._resumed: Final[set[str]] = set()
+        """Workflows that were resumed, until a claim has tried them: stuck ones too. None of them runs here."""
+
+    @property
+    def loading(self) -> list[str]:
+        """Ids of workflows that are being claimed."""
+        return list(self._loading)
+
+    def loads(self, id: str) -> bool:
+        """Return True if a workflow is being claimed."""
+        return id in self._loading
+
+    def keep(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
+        """Keep what was sent to a workflow that is being claimed."""
+        self._loading[id].append((seqnum, time_ms, incoming))
+
+    def kept(self, id: str) -> list[tuple[int, int, tuple[Incoming, ...]]]:
+        """Return what was sent to a workflow while it was claimed; it is claimed no more."""
+        return self._loading.pop(id, [])
+
+    def soon(self, id: str, *, beyond: bool = False) -> None:
+        """Claim a workflow, unless it runs here or another worker runs it.
+
+        Args:
+            beyond: also if it is blocked, of a partition that another worker owns.
+        """
+        if not self._host.runs(id) and id not in self._held_back:
+            self._loading[id] = []
+            self._host.spawn(partial(self._claim, id, beyond=beyond))
+
+    def runs_elsewhere(self, id: str, owner: str) -> None:
+        """Note the worker that runs a workflow of this worker's partitions; "": none does yet."""
+        if not self._host.runs(id):
+            self.aside.pop(id, None)
+            self.others[id] = "" if owner == self._host.name else owner
+
+    def is_blocked(self, id: str) -> None:
+        """Note a workflow of this worker's partitions that another worker set aside."""
+        if not self._host.runs(id) and id not in self.aside:
+            self.others.pop(id, None)
+            self.aside[id] = self._host.log.now_ms()
+
+    def again(self, id: str) -> None:
+        """Try a workflow of this worker's partitions again, unless it runs here: then a later block of it is not meant."""
+        if self.loads(id):  # its claim may have found by now that it is stuck
+            self._resumed.add(id)
+        elif not self._host.runs(id):
+            self.aside.pop(id, None)
+            self._resumed.add(id)
+            self.others.setdefault(id, "")
+            self._hold_no_more(id)
+            self.soon(id)
+
+    def cancelled(self, id: str) -> None:
+        """Claim a workflow that is cancelled now, if it is held back or stuck; one that lacks its code ends when a worker has it."""
+        if self._hold_no_more(id) or (id in self.aside and not self._host.runs(id)):
+            self.soon(id)
+
+    def gave_up(self, worker: str) -> None:
+        """Claim what is held back though its worker was drained, which this one learns of late."""
+        for id in [id for id in self._held_back if self.others.get(id) == worker]:
+            self._hold_no_more(id)
+            self.soon(id)
+
+    def partitions_moved(self) -> None:
+        """Forget what is held back of partitions that this worker does not own any more: their new owners hold it back."""
+        for id in [id for id in self._held_back if tags.partition_of(id) not in self._partitions.mine]:
+            self._hold_no_more(id)
+
+    def close(self) -> None:
+        """Forget what is held back: this worker stops."""
+        for id in list(self._held_back):
+            self._hold_no_more(id)
+
+    def _hold_no_more(self, id: str) -> bool:
+        """Return whether a workflow was held back until now."""
+        timer = self._held_back.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    async def _claim(self, id: str, *, beyond: bool = False) -> None:
+        try:
+            async with self._at_once:
+                if not self._host.finishing:
+                    await self._take_over(id, beyond=beyond)
+        finally:
+            self._loading.pop(id, None)
+        if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
+            self._resumed.discard(id)
+            if id in self.aside:  # resumed while this claim set it aside
+                self.again(id)
+
+    async def _take_over(self, id: str, *, beyond: bool) -> None:
+        host = self._host
+        place = records.Place(id, self._app.group)
+        while True:
+            state = await inspection.newest(host.log, id)
+            partition_claim = self._partitions.mine.get(place.partition)
+            if state is None:
+                self.others.pop(id, None)
+                return
+            if state.ended is not None:
+                ended = await inspection.outcome_of(host.log, id, state)
+                assert ended is not None
+                host.ended(id, ended)
+                return
+            owned = partition_claim is not None or state.owner == host.name
+            if not owned and not (beyond and state.blocked):  # the owner of its partition claims it
+                self.others.pop(id, None)
+                return
+            self._peers.claimed(state.owner, state.claim)
+            if state.owner and state.owner != host.name and not self._peers.over(state.owner, place.partition):
+                self.others[id] = state.owner
+                return
+            if is_terminated(state) or (is_stuck(state) and id not in self._resumed):
+                if await self._settle_stuck(place, state, partition_claim):
+                    return
+                continue
+            if state.blocked and id not in self._resumed and host.tried(id):
+                await self._stays_aside(id)
+                return
+            vain = await self._begun_in_vain(state, id)
+            if vain is None:
+                return
+            there = await inspection.call_of(host.log, id, state)
+            if there is None:
+                return
+            pause_ms = held_back.pause_ms(id, state.claim, vain, self._peers.lease_s)
+            claimed = Claimed(
+                *(id, host.name, 0, there.start, there.name, there.digest, there.group), vain=vain, pause_ms=pause_ms
+            )
+            lacking = self._lacking(there.name)
+            if lacking is not None and not owned:
+                return
+            if lacking is not None:
+                claimed = msgspec.structs.replace(claimed, owner="", blocked=reason(lacking))
+            part = records.claim(place, claimed, state.claim, partition_claim)
+            try:
+                if lacking is not None and waits_for_code(state):
+                    seqnum = state.claim
+                else:
+                    seqnum = await host.log.append(part, settle=True)
+                break
+            except Conflict as conflict:
+                if partition_claim and place.partition_owner in host.log.moved(part.expect, conflict):
+                    host.lost(place.partition, partition_claim)
+                    return
+        history = await inspection.history(host.log, id, seqnum)
+        if lacking is None:
+            self.begin(history, seqnum, tells_waiting=vain > held_back.AT_ONCE)
+        else:
+            self.others.pop(id, None)
+            self._resumed.discard(id)
+            self._put_aside(id, lacking, history.carried_ms)
+
+    async def _stays_aside(self, id: str) -> None:
+        """Note a blocked workflow that this worker tried before its partition came to it."""
+        history = await inspection.whole_history(self._host.log, id)
+        self.others.pop(id, None)
+        self.aside[id] = history.carried_ms
+
+    async def _begun_in_vain(self, state: Held, id: str) -> int | None:
+        """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""
+        if id in self._resumed:
+            return 0
+        since = inspection.SinceClaim(state.vain)
+        if state.vain and self._is_lost(state.owner):  # a first time is not looked into: nothing is held back for it
+            since = await inspection.since_claim(self._host.log, id, state)
+        lost = self._is_lost(state.owner)  # by now this worker may know that the other one was drained
+        vain = held_back.begun_in_vain(since.vain, lost=lost, progressed=since.progressed)
+        if id in self._resumed:
+            return 0
+        sent = [event for _, _, incoming in self._loading.get(id, ()) for event in incoming]
+        cancelled = since.cancelled or any(isinstance(event, Cancelled) for event in sent)
+        left_ms = held_back.left_ms(vain, state.pause_ms, state.time_ms, self._host.log.now_ms())
+        if cancelled or not lost or not left_ms:
+            return vain
+        self._hold_back(id, state.owner, vain, left_ms)
+        return None
+
+    def _is_lost(self, owner: str) -> bool:
+        return owner not in ("", self._host.name) and self._peers.lost(owner)
+
+    def _hold_back(self, id: str, owner: str, vain: int, left_ms: int) -> None:
+        self.others[id] = owner
+        log.warning(
+            "workflow held back: its process ended or stood still each time it ran; look at its steps, cancel it if one ends the process",
+            id=id,
+            times=vain,
+            begins_in_s=round(left_ms / 1_000, 1),
+            show=f"boki flow show {id}",
+            end=f"boki flow cancel {id}",
+        )
+        loop = asyncio.get_running_loop()
+        self._held_back[id] = loop.call_later((left_ms + 1) / 1_000, self._claim_held_back, id)
+
+    def _claim_held_back(self, id: str) -> None:
+        self._held_back.pop(id, None)
+        self.soon(id)
+
+    async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
+        """Set a stuck workflow aside, or end it if it was cancelled or terminated; return False if it moved: then look at it again."""
+        opened = self._host.log
+        history = await inspection.whole_history(opened, place.id)
+        self.others.pop(place.id, None)
+        sent = [event for one in history.records for event in one.incoming]
+        sent += [event for _, _, incoming in self._loading.get(place.id, ()) for event in incoming]
+        if not is_terminated(state) and not any(isinstance(event, Cancelled) for event in sent):
+            if place.id not in self.aside:
+                error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
+                since = _utc(await inspection.newest_ms(opened, place.id))
+                log.warning(STAYS_STUCK, id=place.id, since=since, error=str(error).partition("\n")[0])
+                self.aside[place.id] = history.carried_ms
+                self._host.set_aside(place.id, error)
+            return True
+        ended = end_of_blocked(history, outcome_without_code(state), opened.now_ms())
+        parts = end_without_code(place, history, ended, state.claim, partition_claim)
+        try:
+            for part in parts:
+                await opened.append(part, settle=True)
+        except Conflict as conflict:
+            if partition_claim and place.partition_owner in opened.moved(parts[-1].expect, conflict):
+                self._host.lost(place.partition, partition_claim)
+                return True
+            return False
+        self.aside.pop(place.id, None)
+        self._host.ended(place.id, ended)
+        return True
+
+    def begin(self, history: History, claim: int, *, tells_waiting: bool = False) -> None:
+        """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
+        id, name = history.started.id, history.started.name
+        lacking = self._lacking(name)
+        if lacking is not None:
+            self._loading.pop(id, None)
+            self.blocked(id, lacking, claim, history.carried_ms)
+            return
+        self.others.pop(id, None)
+        self.aside.pop(id, None)
+        self._resumed.discard(id)
+        self._host.run(history, self._app.find(name), claim, tells_waiting=tells_waiting)
+
+    def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
+        """Set aside a workflow that this worker owns by a claim, and cannot run."""
+        self._put_aside(id, error, carried_ms)
+        self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim))
+
+    def give_up_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
+        """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""
+        opened, place = self._host.log, records.Place(id, self._app.group)
+        if not isinstance(opened.book, boki.Book):
+            return
+        client, name = boki.connect_like(opened.book, timeout=ELSEWHERE_S), opened.book.name
+        if client is None:
+            return
+
+        async def append() -> None:
+            async with client:
+                await give_up(opened.over(client.book(name)), place, error, claim)
+
+        try:
+            asyncio.run(append())
+        except BokiError as failure:
+            log.warning("stuck workflow not marked in the log: the next worker runs it too", id=id, error=str(failure))
+
+    def _lacking(self, name: str) -> NotRegistered | None:
+        """Return the error that this program lacks a workflow; None: it has it."""
+        try:
+            self._app.find(name)
+        except NotRegistered as error:
+            return error
+        return None
+
+    def _put_aside(self, id: str, error: Exception, carried_ms: int) -> None:
+        """Note a workflow that cannot run here."""
+        log.warning("a workflow is blocked", id=id, error=str(error))
+        self.aside[id] = carried_ms
+        self._host.set_aside(id, error)
+
+
+async def give_up(opened: Log, place: records.Place, error: Exception, claim: int) -> None:
+    """Record that a workflow cannot go on here: the next owner of its partition tries it, with the code that it has then.
+
+    Args:
+        claim: under which it was run here.
+    """
+    state = await inspection.newest(opened, place.id)
+    there = None if state is None else await inspection.call_of(opened, place.id, state)
+    if state is None or there is None or state.claim != claim:
+        return
+    given_up = Claimed(place.id, "", 0, there.start, there.name, there.digest, there.group, blocked=reason(error))
+    try:
+        await opened.append(records.claim(place, given_up, claim, None), settle=True)
+    except Conflict:
+        return  # another worker has taken it over already
+
+
+def reason(error: Exception) -> str:
+    """Return why a workflow is blocked, as its claim has it: the name of the error's class, a colon, its text."""
+    text = f"{type(error).__name__}: {error}"[:REASON_CHARS]
+    stack = error.facts.get("stack") if isinstance(error, WorkflowStuck) else None
+    if isinstance(error, SET_UP) and error.__traceback__ is not None:
+        stack = stack_of(error)
+    return f"{text}\n{str(stack)[-STACK_CHARS:]}" if stack else text
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")

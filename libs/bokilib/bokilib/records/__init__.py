@@ -1,0 +1,1 @@
+"""The format of records: events, values, tags, parts of one record, and the expectations a transaction appends with."""

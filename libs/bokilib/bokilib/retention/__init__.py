@@ -1,0 +1,1 @@
+"""Letting old records go: checkpoints, the carrier that rewrites what must stay, and trims."""

@@ -1,0 +1,1 @@
+"""Receiving messages: consumers, their messages, and handlers."""

@@ -1,0 +1,656 @@
+"""A member of a group of consumers: it owns its part of the shards and delivers their messages.
+
+    async with queue.consume(group="mailer") as messages:
+        async for message in messages:
+            async with message: ...
+
+- Any number of tasks may iterate; each message goes to one of them. At most `prefetch` messages are with these tasks or
+  wait for them.
+- Heartbeats tell which members are alive (`Members`); the log tells which member owns a shard. Shards are dealt again
+  when members come and go (`rebalance_rules`).
+- A member whose heartbeats do not arrive stops delivering before others take its shards.
+- A message that is delivered while the member has no other is marked so until the member has a second one: if the
+  process dies in between, the attempt failed.
+- A message that may have killed a process twice is delivered alone (`delivery_rules`). The member first waits until its
+  handlers have no other message, for a lease at most, and delivers no other beside it, for a lease at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import boki
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.logs import NAMED, get_logger
+from bokilib.append.fence import PICKER as CLAIMS
+from bokilib.append.incarnations import scope_of
+from bokilib.append.log import Log, Read
+from bokilib.errors import Fenced
+from bokilib.follow import lease_rules
+from bokilib.follow.follower import Follower
+from bokilib.follow.members import Members
+from bokilib.records import tags
+from bokilib.records.conflict_rules import Claim
+from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokiqueue.attempts import BACKOFF_S
+from bokiqueue.consume.messages import Message, check_lease
+from bokiqueue.model import rebalance_rules
+from bokiqueue.model.delivery_rules import CAREFUL, Hand
+from bokiqueue.model.events import PICKER, Config, Item
+from bokiqueue.model.rebalance_rules import NOBODY, Standing
+from bokiqueue.model.receipts import Receipt
+from bokiqueue.own_loop import check_here
+from bokiqueue.push.producer import Producer
+from bokiqueue.push.together import Together
+from bokiqueue.settings import Found, no_such_group
+from bokiqueue.shard.shard_member import Member, members_of
+from bokiqueue.shard.shard_owner import ShardOwner
+
+T = TypeVar("T")
+
+PREFETCH: Final = 64
+LEASE_S: Final = 30.0
+FINISH_S: Final = 30.0
+LEAVE_S: Final = 5.0
+"""The time for telling other members that this one leaves. If that fails, they notice its silence."""
+
+log = get_logger(__name__)
+
+
+def check_prefetch(prefetch: int) -> int:
+    """Return a prefetch that is in range.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if type(prefetch) is not int or not 1 <= prefetch <= CAREFUL:
+        raise InvalidArgument(f"expected a prefetch of 1 to {CAREFUL} messages, found {prefetch!r}", found=prefetch)
+    return prefetch
+
+
+class Claims:
+    """The newest known claim of each shard."""
+
+    def __init__(self, queue: str, shards: int, group: str) -> None:
+        self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
+        self.newest: Final[list[Claim | None]] = [None] * shards
+        self.read_at = 0
+        self._names = [f"shard {shard} of queue {queue!r} for {group!r}" for shard in range(shards)]
+
+    async def read(self, opened: Log) -> int:
+        """Read the newest claims. Return the seqnum as of which they are the newest."""
+        while True:
+            snapshot = self.read_at = await opened.book.now(consistency="linearizable")
+            try:
+                found = await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])
+            except boki.Trimmed:  # claimed again since, and the claim before is trimmed
+                continue
+            break
+        for shard, record in enumerate(found):
+            if record is not None:
+                self.take(shard, Read(record, await opened.open(record)))
+        return snapshot
+
+    def take(self, shard: int, read: Read) -> None:
+        """Remember a claim that was read."""
+        for event in CLAIMS.of(read.record.seqnum, read.envelope):
+            if event.fence == self._names[shard]:
+                self.learn(shard, Claim(read.record.seqnum, read.envelope.by, event.who, event.token))
+
+    def learn(self, shard: int, claim: Claim) -> None:
+        """Remember a claim if it is newer than the known one."""
+        newest = self.newest[shard]
+        if newest is None or claim.seqnum > newest.seqnum:
+            self.newest[shard] = claim
+
+
+class Pace(NamedTuple):
+    """Limits and times of a member.
+
+    Attributes:
+        prefetch: messages that handlers have or that wait for them.
+        lease_s: the time a handler has for a message.
+        tick_s: the time between two looks at the members.
+        member_lease_s: the silence after which other members take the shards.
+    """
+
+    prefetch: int
+    lease_s: float
+    tick_s: float
+    member_lease_s: float
+
+
+class Consumer(Generic[T]):
+    """A member of a group of consumers. See the module.
+
+    Attributes:
+        together: the batcher of its shards' appends.
+    """
+
+    def __init__(
+        self,
+        opened: Log,
+        found: Found,
+        kind: type[T],
+        group: str,
+        *,
+        who: str,
+        prefetch: int,
+        lease_s: float,
+        member_lease_s: float,
+        dead_letters: Callable[[str], Producer],
+        carry_ms: int = CARRY_MS,
+        only: Callable[[Item], bool] | None = None,
+        backoff_s: float = BACKOFF_S,
+    ) -> None:
+        self.found = found
+        self._producers = dead_letters
+        self._letters: tuple[str, Producer] | None = None
+        self.together: Final = Together(opened, settle=True)
+        self._log = opened
+        self._member = Member(who, opened.incarnations.give(), carry_ms, only, backoff_s)
+        self._kind = kind
+        self._group = group
+        tick_s = lease_rules.beat_every(member_lease_s) / 2
+        self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s, member_lease_s)
+        self._members = Members(
+            opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
+        )
+        self._follower = Follower(opened)
+        self._claims = Claims(found.config.queue, found.config.shards, group)
+        self._owners: dict[int, ShardOwner] = {}
+        self._taking: dict[int, ShardOwner] = {}
+        """Owners whose `take` has not returned: their claim may be in the log."""
+        self._ready: deque[tuple[ShardOwner, Hand]] = deque()
+        self._failed: BokiError | None = None
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that entered this consumer."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._giving: dict[int, asyncio.Task[None]] = {}
+        self._turn = 0
+        self._draining = False
+        self._leaves = False
+        self._quiet_until_s = 0.0
+        """The time until which no other message is delivered because of one that is delivered alone; 0 if there is none."""
+        self._alone: ShardOwner | None = None
+        """The owner of the message that is delivered alone."""
+        self._handling: dict[asyncio.Task[None], Message[T]] = {}
+        """Tasks of handlers, each with its message."""
+        self._rival = ""
+        """The incarnation of another member with this name, known from the log."""
+
+    # -- lifecycle
+
+    async def __aenter__(self) -> Consumer[T]:
+        """Become a member of the group. A consumer that was left may be entered again."""
+        check_here(None)
+        self._loop = asyncio.get_running_loop()
+        self._draining = self._leaves = False
+        self._failed = self._alone = None
+        self._quiet_until_s = 0.0
+        snapshot = await self._claims.read(self._log)
+        for shard, tag in enumerate(self._claims.tags):
+            self._follower.add(tag, snapshot + 1, self._receiver(shard))
+        self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
+        try:
+            await self._members.__aenter__()
+        except BaseException:
+            await self._follower.__aexit__(None, None, None)
+            raise
+        self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the shards, so that other members redeliver at once what is in flight.
+
+        If the log does not answer within `LEAVE_S`, redelivery waits for the member's lease.
+        """
+        check_here(self._loop)
+        tasks = [*self._tasks, *self._giving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._ready.clear()
+        try:
+            failed = await self._release_shards()
+            if failed and error is None:
+                raise failed[0]
+        finally:
+            for owner in list(self._owners.values()):
+                await owner.close()
+            self._owners.clear()
+            self._taking.clear()
+            await self._members.__aexit__(None, None, None)
+            await self._follower.__aexit__(None, None, None)
+            self.wake()
+
+    async def drain(self, finish_s: float = FINISH_S) -> bool:
+        """Take no new messages, let handlers finish those they have, and release the shards: for a stop or a deploy.
+
+        Other members take a shard as soon as no handler here has a message of it. Iteration ends. Messages that wait in
+        the prefetch or are not finished in time are redelivered by other members, without a failed attempt.
+
+        Args:
+            finish_s: the seconds that handlers have.
+
+        Returns:
+            True if all handlers finished.
+
+        Raises:
+            InvalidArgument: `finish_s` is negative or infinite.
+        """
+        if not 0 <= finish_s < float("inf"):
+            raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
+        check_here(self._loop)
+        self._draining = True
+        self._ready.clear()
+        self.wake()
+        ends = [*self._tasks, *self._giving.values()]
+        for task in ends:
+            task.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+        saying = asyncio.get_running_loop().create_task(self._say_that_it_leaves(), name="bokiqueue leaves")
+        try:
+            return await self._finish(finish_s)
+        finally:
+            await saying
+
+    async def _finish(self, finish_s: float) -> bool:
+        """Release each shard when its handlers finish, and all others after `finish_s`. Return True if all handlers finished."""
+        owners = [owner for owner in self._owners.values() if owner.owned]
+        works = [*(owner.give_back() for owner in owners), *map(self._withdraw, self._taking)]
+        failed = await _within(works, finish_s)
+        finished = not any(owner.in_flight for owner in owners if owner.owned)
+        failed += await self._release_shards()
+        if failed:
+            raise failed[0]
+        return finished
+
+    async def _withdraw(self, shard: int) -> None:
+        """Release a shard whose take was under way."""
+        await self._taking[shard].withdraw()
+        del self._taking[shard]
+
+    async def _release_shards(self) -> list[BaseException]:
+        """Release all owned and possibly claimed shards, within `LEAVE_S`. Return the errors of those that were not released."""
+        shards = sorted({*self._owners, *self._taking})
+        works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
+        failed = await _within([self._say_that_it_leaves(), *works], LEAVE_S)
+        if kept := [shard for shard in shards if shard in self._owners or shard in self._taking]:
+            log.warning(
+                "member leaves: shards not released, others take them after a lease",
+                queue=self.found.config.queue,
+                who=self.who,
+                shards=kept,
+                error=repr(failed[0]) if failed else f"the log did not answer for {LEAVE_S} s",
+            )
+        return failed
+
+    async def _say_that_it_leaves(self) -> None:
+        """Tell the other members to deal no more shards to this one."""
+        if self._failed is not None or self._leaves:
+            return
+        self._leaves = True
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._members.leave()
+        except (BokiError, TimeoutError) as error:
+            log.warning(
+                "member leaves: heartbeat not appended, others take its shards after a lease",
+                queue=self.found.config.queue,
+                who=self.who,
+                error=repr(error),
+            )
+
+    @property
+    def who(self) -> str:
+        """The name of this member in the log."""
+        return self._member.who
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards that this member owns."""
+        return sorted(shard for shard, owner in self._owners.items() if owner.owned)
+
+    async def has(self, count: int) -> None:
+        """Wait until this member owns `count` shards.
+
+        Raises:
+            BokiError: the error that ended this member.
+        """
+        check_here(self._loop)
+        while len(self.shards) != count:
+            if self._failed is not None:
+                raise self._failed
+            self._wake.clear()
+            await self._wake.wait()
+
+    # -- messages
+
+    def __aiter__(self) -> Consumer[T]:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        check_here(self._loop)
+        while True:
+            if self._failed is not None:
+                raise self._failed
+            if self._draining:
+                raise StopAsyncIteration
+            self._wake.clear()
+            now_s = asyncio.get_running_loop().time()
+            message = self._next(now_s)
+            if message is not None:
+                return message
+            await self._wait(now_s)
+
+    def _next(self, now_s: float | None = None) -> Message[T] | None:
+        """Return a message to handle, or None. One time decides everything in a look.
+
+        With two times a message could become due between them: too late to be delivered, and too early for a timer to
+        be set.
+        """
+        if not self._members.may_act():
+            return None
+        if now_s is None:
+            now_s = asyncio.get_running_loop().time()
+        if not self._ready:  # leases are checked when there is room, not for each message
+            for owner in self._owners.values():
+                owner.expire(now_s)
+            self._fill(now_s)
+        while self._ready:
+            owner, hand = self._ready.popleft()
+            receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.number)
+            if owner.begin(receipt, self._pace.lease_s):
+                return Message(owner, receipt, hand, self._kind)
+        return None
+
+    def renew(self, message: Message[T]) -> None:
+        """Pass a message to another handler of this member, with a whole lease.
+
+        Raises:
+            StaleReceipt: the message is not this member's any more.
+        """
+        message.extend(self._pace.lease_s)
+
+    def _fill(self, now_s: float) -> None:
+        """Take messages of the shards in turn."""
+        owners = [owner for owner in self._owners.values() if owner.owned]
+        if self._keeps_quiet(owners, now_s):
+            return
+        busy = sum(owner.in_flight for owner in owners)
+        room = self._pace.prefetch - busy
+        for number in range(len(owners)):
+            owner = owners[(self._turn + number) % len(owners)]
+            if room <= 0:
+                break
+            before = owner.in_flight
+            self._ready.extend((owner, hand) for hand in owner.hand_out(room, now_s))
+            room -= owner.in_flight - before
+        self._turn += 1
+        in_flight = self._pace.prefetch - room
+        if in_flight > 1:
+            for owner in owners:
+                owner.accompanied()
+        elif in_flight > busy:
+            next(owner for owner in owners if owner.in_flight).by_itself()
+
+    def _keeps_quiet(self, owners: list[ShardOwner], now_s: float) -> bool:
+        """Return True if only a message that is delivered alone may be delivered now; deliver it if possible."""
+        if self._alone is not None:
+            if self._alone.in_flight and now_s < self._quiet_until_s:
+                return True
+            self._alone, self._quiet_until_s = None, 0.0
+        wanting = [owner for owner in owners if owner.wants_alone(now_s)]
+        if not wanting:
+            self._quiet_until_s = 0.0
+            return False
+        self._quiet_until_s = self._quiet_until_s or now_s + self._pace.lease_s
+        if not any(owner.in_flight for owner in owners):
+            self._alone, self._quiet_until_s = wanting[0], now_s + self._pace.lease_s
+            self._ready.extend((wanting[0], hand) for hand in wanting[0].hand_out_alone(now_s))
+            return True
+        if now_s < self._quiet_until_s:
+            return True
+        for owner in wanting:
+            owner.postpone_alone(now_s)
+        self._quiet_until_s = 0.0
+        return False
+
+    async def _wait(self, looked_s: float) -> None:
+        """Wait until something may have changed since `looked_s`."""
+        times = [owner.next_s(looked_s) for owner in self._owners.values()]
+        if self._quiet_until_s > looked_s:
+            times.append(self._quiet_until_s)
+        try:
+            async with asyncio.timeout_at(min((time for time in times if time is not None), default=None)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def guarded(self, handling: Coroutine[Any, Any, None], message: Message[T]) -> None:
+        """Run the coroutine that handles a message; cancel it once other members may take this one for dead."""
+        task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
+        self._handling[task] = message
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._handling.pop(task, None)
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+    # -- for owners of shards
+
+    def wake(self) -> None:
+        """Wake the tasks that wait for a change."""
+        self._wake.set()
+
+    @property
+    def dead_letters(self) -> Producer | None:
+        """The producer of dead letters, or None if the queue has no dead letters."""
+        name = self.found.config.dead_letter
+        if name is None:
+            return None
+        if self._letters is None or self._letters[0] != name:
+            self._letters = name, self._producers(name)
+        return self._letters[1]
+
+    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None:
+        """Deliver messages whose DELIVER is in the log by now."""
+        self._ready.extend((owner, hand) for hand in hands)
+        self.wake()
+
+    def lost(self, owner: ShardOwner) -> None:
+        """Forget an owner that lost its shard."""
+        if self._owners.get(owner.shard) is owner:
+            del self._owners[owner.shard]
+        if self._alone is owner:
+            self._alone, self._quiet_until_s = None, 0.0
+        self._changed.set()
+        self.wake()
+
+    # -- records received
+
+    def _receiver(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
+        def receive(item: Read | boki.Gap | BokiError) -> None:
+            if not isinstance(item, Read):
+                return
+            self._claims.take(shard, item)
+            owner, newest = self._owners.get(shard), self._claims.newest[shard]
+            if owner is not None and newest is not None and owner.is_over(newest):
+                owner.over()
+            self._changed.set()
+
+        return receive
+
+    def _configured(self, item: Read | boki.Gap | BokiError) -> None:
+        if not isinstance(item, Read):
+            return
+        for event in PICKER.of(item.record.seqnum, item.envelope, about=self.found.config.queue):
+            if isinstance(event, Config) and item.record.seqnum > self.found.seqnum:
+                self.found = Found(event, item.record.seqnum)
+                for owner in list(self._owners.values()):
+                    owner.configured(event.groups.get(self._group, 0))
+                self.wake()
+
+    # -- moving shards
+
+    async def _balance(self) -> None:
+        while True:
+            self._changed.clear()
+            config = self.found.config
+            if self._group not in config.groups:
+                for owner in list(self._owners.values()):
+                    owner.over()
+                await self._fails(no_such_group(config, self._group))
+                return
+            if not self._members.may_act():
+                for task in list(self._handling):
+                    task.cancel()
+            for owner in list(self._owners.values()):
+                owner.tend()
+            try:
+                await self._move()
+            except BokiError as error:
+                log.warning(
+                    "shards not dealt: the next look tries again", queue=self.found.config.queue, error=str(error)
+                )
+                if not error.retryable and not isinstance(error, Fenced):
+                    await self._fails(error)
+                    return
+            due_s = asyncio.get_running_loop().time() + self._pace.tick_s
+            try:
+                async with asyncio.timeout_at(due_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._warn_if_late(due_s)
+
+    def _warn_if_late(self, due_s: float) -> None:
+        """Warn if the event loop stood still since `due_s`, naming the messages whose handlers may have blocked it."""
+        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._pace.member_lease_s)
+        if late_s:
+            log.warning(
+                lease_rules.LOOP_LATE,
+                seconds=round(late_s, 1),
+                queue=self.found.config.queue,
+                who=self.who,
+                messages=[
+                    f"{one.receipt.id} shard {one.receipt.shard}" + (f" key {one.key}" if one.key is not None else "")
+                    for one in list(self._handling.values())[:NAMED]
+                ],
+                count=len(self._handling),
+                advice="await asyncio.to_thread(...) for what blocks in a handler",
+            )
+
+    async def _fails(self, error: BokiError) -> None:
+        """End this member: iteration raises the error, and heartbeats stop so that others take over."""
+        self._failed = error
+        await self._members.__aexit__(None, None, None)
+        self.wake()
+
+    def _standing(self, shard: int) -> Standing:
+        claim = self._claims.newest[shard]
+        holder = claim.who if claim is not None else NOBODY
+        if (
+            claim is not None
+            and holder == self.who
+            and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
+            and claim.seqnum > self._claims.read_at
+        ):
+            self._another_took(claim)
+            holder += " (another of this name)"
+        dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
+        return Standing(holder, shard in self._owners, dead)
+
+    def _another_took(self, claim: Claim) -> None:
+        """Log once that another process took shards under the name of this member."""
+        if claim.by == self._rival:
+            return
+        self._rival = claim.by
+        log.warning(
+            "another member has this name: it took the shards, and this one waits until it ends; give each process a who= of its own",
+            queue=self.found.config.queue,
+            group=self._group,
+            who=self.who,
+            incarnation=self._log.by,
+            other=claim.by,
+        )
+
+    async def _move(self) -> None:
+        """Take the shards that the plan gives to this member, and begin to release those that it gives to others."""
+        config = self.found.config
+        alive = self._members.alive()
+        if self._members.may_act() and self.who not in alive:
+            alive = sorted([*alive, self.who])
+        planned = rebalance_rules.plan(config.queue, self._group, config.shards, alive)
+        todo = rebalance_rules.moves(self.who, planned, [self._standing(shard) for shard in range(config.shards)])
+        for shard in todo.give:
+            if shard not in self._giving:
+                task = asyncio.get_running_loop().create_task(
+                    self._owners[shard].give_back(), name="bokiqueue give back"
+                )
+                self._giving[shard] = task
+                task.add_done_callback(partial(self._given, shard))
+        taken = await asyncio.gather(*map(self._take, todo.take), return_exceptions=True)
+        for failed in taken:
+            if failed is not None:
+                raise failed
+
+    def _given(self, shard: int, task: asyncio.Task[None]) -> None:
+        self._giving.pop(shard, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("shard not given back", queue=self.found.config.queue, shard=shard, error=repr(error))
+        self._changed.set()
+
+    def _owner_of(self, shard: int) -> ShardOwner:
+        return ShardOwner(self._log, shard, self._group, member=self._member, around=self, follower=self._follower)
+
+    async def _take(self, shard: int) -> None:
+        owner, newest = self._taking.get(shard), self._claims.newest[shard]
+        if owner is None or (newest is not None and owner.is_over(newest)):
+            owner = self._taking[shard] = self._owner_of(shard)
+        try:
+            await owner.take(newest)
+        except Fenced:  # another claim was met, which the follower may not have delivered yet
+            del self._taking[shard]
+            if owner.fence.other is not None:
+                self._claims.learn(shard, owner.fence.other)
+            self._changed.set()
+            return
+        del self._taking[shard]
+        self._owners[shard] = owner
+        newest = self._claims.newest[shard]
+        if newest is not None and owner.is_over(newest):
+            owner.over()  # the claim arrived while the state before it was read
+        self.wake()
+
+    def _members_changed(self) -> None:
+        self._changed.set()
+        self.wake()
+
+
+async def _within(works: Iterable[Coroutine[Any, Any, None]], most_s: float) -> list[BaseException]:
+    """Run coroutines concurrently and cancel those that have not ended in time. Return the errors of the others."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work, name="bokiqueue leaves") for work in works]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, timeout=most_s)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]

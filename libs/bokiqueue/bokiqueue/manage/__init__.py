@@ -1,0 +1,1 @@
+"""Looking at queues, redriving dead letters, and rewriting what must outlive old records."""

@@ -1,0 +1,324 @@
+"""Rewriting the records of queues out of old terms, so that their storage can be reclaimed: settings, claims, checkpoints, messages.
+
+    async with Carrier(log, [store.carried(), bokiqueue.carried(log)], who="host-7"): ...
+
+A round looks at each queue that has a record a day old. Records of that queue that are half a day old and still needed
+are appended again and trimmed at their old place. The owner of a shard rewrites its own records (`ShardOwner.tend`), so
+a claim that is a day old has no living owner. For such a shard the carrier claims on behalf of no member, makes a
+checkpoint, and leaves the shard free. The next owner is as careful as after the owner before.
+
+Messages are rewritten as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and so do
+the records behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from bokilib.append.fence import Fence
+from bokilib.append.log import Log, Read
+from bokilib.errors import Fenced, UnknownEvent
+from bokilib.records import tags
+from bokilib.records.conflict_rules import Expected
+from bokilib.records.contribution import Contribution
+from bokiqueue import settings
+from bokiqueue.checkpoint import old_messages
+from bokiqueue.checkpoint.checkpointing import Checkpointing, stream
+from bokiqueue.model.events import (
+    LIBRARY,
+    PICKER,
+    START,
+    AnyEvent,
+    Config,
+    Id,
+    Old,
+    Pushed,
+    consumer_id,
+    shard_id,
+)
+from bokiqueue.model.old_rules import Parts, Waits, is_old, is_over
+from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
+from bokiqueue.model.shard_state import Progress, fold
+from bokiqueue.popper import ShardPopper
+from bokiqueue.settings import Found
+from bokiqueue.shard.shard_member import fence_name
+
+MARKS: Final = 512
+"""The most trim marks in one command."""
+
+log = get_logger(__name__)
+
+
+def parts_of(event: AnyEvent) -> list[str]:
+    """Return the queue of an event, followed by its shard and group as far as it names them."""
+    if isinstance(event, Config):
+        return [event.queue]
+    return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
+
+
+async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]) -> None:
+    """Trim the consumer streams of groups that were dropped.
+
+    Streams are trimmed only below the settings that were read, which lack these groups: a group that is registered
+    again begins above them.
+
+    Args:
+        groups: (shard, group) of streams that may belong to dropped groups.
+    """
+    config = found.config
+    dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
+    makes = (tags.queue_consumer, tags.queue_owner)
+    marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
+    for first in range(0, len(marks), MARKS):
+        await log.book.trim(marks[first : first + MARKS])
+
+
+async def trim_deleted(log: Log, config: Config, place: int) -> None:
+    """Trim all streams of a deleted queue below the place of its deletion.
+
+    Args:
+        config: the settings before the deletion; streams of groups that it lacks were trimmed before.
+    """
+    queue, groups = config.queue, [*config.groups, ""]
+    marks = [
+        (tag, place)
+        for shard in range(config.shards)
+        for tag in (
+            tags.queue_messages(queue, shard),
+            tags.queue_old(queue, shard),
+            *(make(queue, shard, group) for group in groups for make in (tags.queue_consumer, tags.queue_owner)),
+        )
+    ]
+    for first in range(0, len(marks), MARKS):
+        await log.book.trim(marks[first : first + MARKS])
+
+
+class Turn(NamedTuple):
+    """A queue in a round of rewriting.
+
+    Attributes:
+        fence: expectations of the carrier's records.
+    """
+
+    found: Found
+    now_ms: int
+    carry_ms: int
+    fence: Expected
+
+    def is_old(self, time_ms: int) -> bool:
+        return is_old(time_ms, self.now_ms, self.carry_ms)
+
+
+class QueueCarried:
+    """The queues of one book, for a `bokilib.Carrier`. Implements `bokilib.retention.carrier.Carries`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._queues: dict[str, dict[tuple[int, str], None]] = {}
+        """Queues with an old record, each with the (shard, group) of streams that had one; some of these groups may be dropped."""
+
+    @property
+    def library(self) -> str:
+        return LIBRARY
+
+    def collect(self, read: Read) -> int:
+        try:
+            events = PICKER.of(read.record.seqnum, read.envelope)
+        except UnknownEvent as error:
+            log.warning("queue record not rewritten: a later version wrote it, its term is kept", error=str(error))
+            return len(self._queues)
+        for event in events:
+            queue, *rest = parts_of(event)
+            groups = self._queues.setdefault(queue, {})
+            if len(rest) > 1:
+                groups[int(rest[0]), rest[1]] = None
+        return len(self._queues)
+
+    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+        queues, self._queues = self._queues, {}
+        carried = unreadable = 0
+        for queue, groups in queues.items():
+            try:
+                carried += await self._carry(queue, list(groups), now_ms, fence, carry_ms)
+            except Conflict as conflict:
+                if self._log.moved(fence, conflict):
+                    raise
+                log.info("queue not rewritten: it changed meanwhile, the next round resumes", queue=queue)
+            except Fenced:
+                log.info("shard not rewritten: it has an owner again, which rewrites it", queue=queue)
+            except BokiError as error:
+                if error.retryable:
+                    raise
+                unreadable += 1
+                log.warning("queue not rewritten: its terms are kept", queue=queue, error=str(error))
+        return carried, unreadable
+
+    async def tend(self) -> None:
+        """Do nothing: queues need no work between rounds."""
+
+    async def _carry(
+        self, queue: str, groups: Sequence[tuple[int, str]], now_ms: int, fence: Expected, carry_ms: int
+    ) -> int:
+        found = await settings.newest(self._log, queue)
+        if found is None:
+            return 0
+        if found.config.deleted:
+            before = msgspec.structs.replace(found.config, groups=dict.fromkeys((group for _, group in groups), 0))
+            await trim_deleted(self._log, before, found.seqnum)
+            await self._log.book.trim([(tags.queue_config(queue), found.seqnum + 1)])
+            return 0
+        turn, carried = Turn(found, now_ms, carry_ms, fence), 0
+        record = await self._log.book.read_prev(tags.queue_config(queue), at_most=found.seqnum)
+        if record is not None and turn.is_old(record.time_ms):
+            turn = turn._replace(found=await settings.again(self._log, found))
+            carried += 1
+        await trim_dropped(self._log, turn.found, groups)
+        for shard in range(found.config.shards):
+            carried += await self._carry_shard(turn, shard)
+        return carried
+
+    async def _carry_shard(self, turn: Turn, shard: int) -> int:
+        config = turn.found.config
+        if config.mode == "pop":
+            carried, come = await self._carry_pops(turn, shard)
+        else:
+            carried, come = 0, []
+            for group in sorted(config.groups):
+                carried += await self._carry_group(turn, shard, group)
+                come.append(await self._come(config, shard, group))
+        return carried + await self._carry_messages(turn, shard, come)
+
+    # -- progress of groups
+
+    async def _carry_group(self, turn: Turn, shard: int, group: str) -> int:
+        """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records."""
+        config = turn.found.config
+        tag = tags.queue_owner(config.queue, shard, group)
+        record = await self._log.book.read_prev(tag)
+        if record is None or turn.now_ms - record.time_ms < turn.carry_ms:
+            return 0
+        name = fence_name(config.queue, shard, group)
+        last = await Fence(self._log, tag, name, who="").current()
+        if last is None:
+            return 0
+        fence = Fence(self._log, tag, name, who=NOBODY, scope=CARRIED if careful(last.who, last.token) else "")
+        claim = await fence.take(last)
+        checkpoints = Checkpointing(self._log, config.queue, shard, group)
+        progress, _ = await checkpoints.load(claim, config)
+        await self._look_through(progress, config, shard, claim)
+        await checkpoints.make(progress, fence, turn.found)
+        await checkpoints.trim()
+        await self._log.book.trim([(tag, claim)])
+        return 2
+
+    async def _look_through(self, progress: Progress, config: Config, shard: int, last: int) -> None:
+        """Tell duplicates from first messages as an owner would: otherwise a duplicate would keep waiting for its first."""
+        queue, dropped = config.queue, config.dropped
+        found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
+        covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True, dropped)
+        lowest, read = Id(covers + 1, 0), progress.read
+        async for one in old_messages.all_of(self._log, queue, shard, found, covers, dropped):
+            dedup = one.item.dedup
+            if one.id.seqnum > read and dedup is not None and progress.window.twice(dedup, one.pushed_ms):
+                progress.ends(one.id)
+            if not progress.is_over(one.id):
+                lowest = min(lowest, one.id)
+        progress.read = max(read, covers)
+        progress.raise_floor(lowest)
+
+    async def _come(self, config: Config, shard: int, group: str) -> Progress:
+        """Return the progress of a group that the log shows."""
+        last = await self._log.book.now(consistency="linearizable")
+        id = consumer_id(config.queue, shard, group)
+        found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
+        return fold(found.rows, config.groups[group], config.dedup_ms).progress
+
+    async def _carry_pops(self, turn: Turn, shard: int) -> tuple[int, list[Progress]]:
+        """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.
+
+        The oldest checkpoint counts, since a process that popped may still fold from it.
+        """
+        popper = ShardPopper(self._log, turn.found.config.queue, shard)
+        carried = int(await popper.checkpoint_old(turn.is_old))
+        head, gone = await popper.oldest()
+        come = fold([], head.seqnum if head > START else 1, 0).progress
+        come.floor, come.read, come.over = head, max(come.read, max(gone, default=head).seqnum), set(gone)
+        return carried, [come]
+
+    # -- messages
+
+    async def _carry_messages(self, turn: Turn, shard: int, come: Sequence[Progress]) -> int:
+        """Append a new set of messages if an old message waits, then trim the records that the set replaces."""
+        queue = turn.found.config.queue
+        snapshot = await self._log.book.now(consistency="linearizable")
+        before = await old_messages.newest(self._log, queue, shard, snapshot)
+        carrying = _Carrying(self._log, turn, shard, before, snapshot)
+        await carrying.run(come)
+        if carrying.covers <= before.covers and not (before.covers and turn.is_old(before.time_ms)):
+            return 0
+        marks = [
+            (tags.queue_messages(queue, shard), carrying.covers + 1),
+            (tags.queue_old(queue, shard), carrying.first or before.end + 1),
+        ]
+        await self._log.book.trim([(tag, mark) for tag, mark in marks if mark > 1])
+        return carrying.parts
+
+
+class _Carrying:
+    """A set of messages while it is appended.
+
+    Attributes:
+        covers: messages up to this seqnum are finished or in the set.
+        first: seqnum of the set's first part, 0 before it is appended.
+        parts: the number of parts appended.
+    """
+
+    def __init__(self, log: Log, turn: Turn, shard: int, before: old_messages.Set, snapshot: int) -> None:
+        self.covers = before.covers
+        self.first = 0
+        self.parts = 0
+        self._log = log
+        self._turn = turn
+        self._shard = shard
+        self._before = before
+        self._tag = tags.queue_old(turn.found.config.queue, shard)
+        self._newest = before.end or snapshot
+        self._snapshot = snapshot
+
+    async def run(self, come: Sequence[Progress]) -> None:
+        """Append the set, part by part."""
+        queue, dropped = self._turn.found.config.queue, self._turn.found.config.dropped
+        self.covers = await old_messages.openable(
+            self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old, dropped
+        )
+        if self.covers <= self._before.covers and not (self._before.covers and self._turn.is_old(self._before.time_ms)):
+            return
+        part = Parts()
+        async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
+            if come and all(is_over(one.id, group) for group in come):
+                continue
+            if not part.takes(one):
+                await self._append(part.cut(), last=False)
+                part.takes(one)
+        if part.items:
+            await self._append(part.cut(), last=True)
+
+    async def _append(self, items: Sequence[Waits], *, last: bool) -> None:
+        """Append one part, which expects the part before it."""
+        queue = self._turn.found.config.queue
+        rows = tuple((one.id.seqnum, one.id.number, one.pushed_ms, one.item) for one in items)
+        event = Old(shard_id(queue, self._shard), self.covers, self.first, last, rows)
+        expect = {**self._turn.fence, self._tag: self._newest}
+        self._newest = await self._log.append(Contribution((self._tag,), expect, (event,)), settle=True)
+        self.first = self.first or self._newest
+        self.parts += 1
+
+
+def carried(log: Log) -> QueueCarried:
+    """Return the queues of a book for a `bokilib.Carrier`, which rewrites their old records."""
+    return QueueCarried(log)

@@ -1,0 +1,1 @@
+"""The format of queues: events, shard state, and the rules of delivery. Pure."""

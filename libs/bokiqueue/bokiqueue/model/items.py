@@ -1,0 +1,93 @@
+"""Messages of users, encoded for a push and decoded again. Pure.
+
+The body of a message is JSON (`bokilib.records.codec`), made of any type that msgspec knows or of a pydantic model. It is
+checked before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokilib.records.codec import Json, from_json, to_json
+from bokiqueue.model.events import Item
+from bokiqueue.model.priority_rules import check_priority
+
+T = TypeVar("T")
+
+DELAY_MOST_S: Final = 900.0
+"""The longest delay: a waiting message keeps its shard's storage. A later time is for a timer of a workflow."""
+NAME_CHARS: Final = 200
+GROUP: Final = "default"
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder()
+
+
+def check_name(name: str, what: str, *, slash: bool = True) -> str:
+    """Return a name that is valid.
+
+    Args:
+        what: "queue", "group" or "key", for the error.
+        slash: True if the name may contain a slash.
+
+    Raises:
+        InvalidArgument: the name is empty, too long, or has a slash.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS or (not slash and "/" in name):
+        more = "" if slash else ", none of them a slash"
+        raise InvalidArgument(
+            f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {name!r:.80}", found=name
+        )
+    return name
+
+
+def delay_ms(delay_s: float) -> int:
+    """Return a delay in milliseconds.
+
+    Raises:
+        InvalidArgument: it is negative or too long.
+    """
+    if not 0 <= delay_s <= DELAY_MOST_S:
+        raise InvalidArgument(
+            f"expected a delay of 0 to {DELAY_MOST_S:.0f} seconds, found {delay_s!r}; use a timer of a workflow for more",
+            found=delay_s,
+        )
+    return round(delay_s * 1000)
+
+
+def item_of(
+    body: object, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0, priority: int = 0
+) -> Item:
+    """Return a message to push.
+
+    Raises:
+        NotEncodable: the body is no JSON.
+        InvalidArgument: an option is out of range, or a key was given with a delay.
+    """
+    for name, value in (("key", key), ("dedup_id", dedup_id)):
+        if value is not None:
+            check_name(value, name)
+    if key is not None and delay_s:
+        raise InvalidArgument(
+            "expected key= or delay_s=, found both: messages of a key are handled in the order of their pushes"
+        )
+    raw = msgspec.Raw(_encoder.encode(to_json(body)))
+    return Item(raw, key, dedup_id, delay_ms(delay_s), None, check_priority(priority))
+
+
+def json_of(item: Item) -> Json:
+    """Return the body of a message as JSON."""
+    found: Json = _decoder.decode(item.body)
+    return found
+
+
+def body_of(kind: type[T], item: Item) -> T:
+    """Return the body of a message as its type.
+
+    Raises:
+        NotEncodable: it does not fit the type; the text says where.
+    """
+    return from_json(kind, json_of(item))

@@ -1,0 +1,1 @@
+"""Pushing messages: batches of appends, and the deduplication of pushes."""

@@ -1,0 +1,101 @@
+"""Pushing: a contribution to a record, alone or beside those of other libraries.
+
+Each push, or batch, is one record. Pushes that a process makes while others of its pushes are in flight share a record
+(`together`). The messages of a batch without a key go to one shard; of pushes that share records, `RUN` go to each
+shard in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from boki_common.errors import InvalidArgument
+from bokilib.append.log import Log, Tokens
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokiqueue.model.events import Config, Id, Item, Pushed, shard_id
+from bokiqueue.push.copies import Copies, PushResult
+from bokiqueue.push.together import Together
+from bokiqueue.sharding import RoundRobin, shard_of
+
+IN_FLIGHT: Final = 2
+"""Records of one producer in flight at once."""
+RUN: Final = 16
+"""Pushes in a row that go to one shard."""
+AROUND: Final = 48
+"""The approximate size of a message in bytes, beside key, body and deduplication id."""
+
+
+class Producer:
+    """Pushes messages into one queue.
+
+    Invariant: `_run` is the shard of pushes that may go to any, and how many more go there.
+    """
+
+    def __init__(self, log: Log, config: Config, random: Tokens) -> None:
+        self._config: Final = config
+        self._turns: Final = RoundRobin(config.shards, int.from_bytes(random.token(4), "big"))
+        self._log: Final = log
+        self._together: Final = Together(log, in_flight=IN_FLIGHT)
+        self._copies: Final[dict[int, Copies]] = {}
+        self._run = (0, 0)
+
+    def part(self, items: Sequence[Item]) -> Contribution:
+        """Return the contribution that pushes these messages.
+
+        Raises:
+            InvalidArgument: there are none, or the queue is popped and they have a delay or a deduplication id.
+        """
+        if not items:
+            raise InvalidArgument("expected one message at least, found none")
+        if self._config.mode == "pop" and any(item.dedup or item.delay_ms for item in items):
+            raise InvalidArgument("expected neither dedup_id= nor delay_s=: a queue that is popped has neither")
+        by_shard: dict[int, list[Item]] = {}
+        anywhere: int | None = None
+        for item in items:
+            shard = shard_of(self._config.shards, item.key, item.dedup)
+            if shard is None:
+                anywhere = shard = self._anywhere() if anywhere is None else anywhere
+            by_shard.setdefault(shard, []).append(item)
+        queue = self._config.queue
+        return Contribution(
+            tuple(tags.queue_messages(queue, shard) for shard in by_shard),
+            {},
+            tuple(Pushed(shard_id(queue, shard), tuple(chosen)) for shard, chosen in by_shard.items()),
+        )
+
+    async def push(self, items: Sequence[Item]) -> PushResult:
+        """Push messages, all or none, and return the seqnum of their record.
+
+        Raises:
+            AtomicTooLarge: they do not fit one record.
+            AppendUnknown: they may be in the log.
+            InvalidArgument: as `part`.
+        """
+        part = self.part(items)
+        size = sum(AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "") for item in items)
+        if len(items) > 1 or items[0].dedup is None:
+            return PushResult(await self._together.append(part, size=size))
+        placed = await self._together.placed(part, size=size)
+        (event,) = part.events
+        assert isinstance(event, Pushed)
+        before = (one for other in placed.before for one in other.events)
+        number = sum(len(one.items) for one in before if isinstance(one, Pushed) and one.id == event.id)
+        return PushResult(placed.seqnum, await self._is_copy(items[0], Id(placed.seqnum, number)))
+
+    async def _is_copy(self, item: Item, id: Id) -> bool | None:
+        """Return True if a pushed message with a deduplication id is a duplicate; None if that could not be found out."""
+        shard = shard_of(self._config.shards, item.key, item.dedup)
+        assert shard is not None, "it has an id"
+        if shard not in self._copies:
+            self._copies[shard] = Copies(self._log, self._config.queue, shard)
+        return await self._copies[shard].is_copy(id)
+
+    def _anywhere(self) -> int:
+        """Return a shard for messages that may go to any. Pushes that share a record go to one, so that few members are woken."""
+        shard, left = self._run
+        if not left or not self._together.waits:
+            shard, left = self._turns.take(), RUN
+        self._run = shard, left - 1
+        return shard

@@ -1,0 +1,1 @@
+"""Owning a shard: its arrivals, its deliveries, its checkpoints."""

@@ -1,0 +1,726 @@
+"""The owner of one shard for one group: it holds the fence, has the messages in memory, and appends decisions.
+
+    owner = ShardOwner(...); await owner.take(last)
+    owner.hand_out(most, now_s)              # deliveries, at once or through `deliver` once DELIVER is in the log
+    await owner.ack(receipt)
+
+- One append is in flight. Decisions made meanwhile are the next record, which the shards of one member share. Each
+  record expects the claim. An owner that lost the claim gets a Conflict and ends: none of its records can happen any
+  more, and the receipts of its handlers are stale.
+- Records of handlers that contain an ACK (`ack_part`), beside effects of other libraries, pin the message until the
+  handler reports their outcome. Until then a checkpoint covers nothing that may come after such a record.
+- If a handler does not know the outcome (`doubt`), the owner claims its shard again. A record that expects the former
+  claim is either in the log by then, where it is found, or can never get there. Other messages stay with their
+  handlers.
+- A checkpoint is due after a number of records; then the streams are trimmed (`checkpointing`). Old records are
+  rewritten (`tend`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+import boki
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from bokilib.append.fence import Claimed, Fence
+from bokilib.append.log import Log
+from bokilib.append.log_clock import LogClock
+from bokilib.errors import Fenced
+from bokilib.follow.follower import Follower
+from bokilib.pauses import pauses
+from bokilib.records import tags
+from bokilib.records.conflict_rules import Claim
+from bokilib.records.contribution import Contribution
+from bokiqueue.checkpoint.checkpointing import Checkpointing, stream
+from bokiqueue.failures import Failure, failure_of
+from bokiqueue.model import receipts
+from bokiqueue.model.delivery_rules import Batch, Deliveries, Hand
+from bokiqueue.model.events import Acked, Config, Id, Item, Nacked, Source, consumer_id
+from bokiqueue.model.limit_rules import KeyRate, Rate, share
+from bokiqueue.model.old_rules import Renewal
+from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
+from bokiqueue.model.receipts import Receipt
+from bokiqueue.model.shard_state import Progress
+from bokiqueue.own_loop import check_here
+from bokiqueue.push.producer import Producer
+from bokiqueue.push.together import Together
+from bokiqueue.settings import Found
+from bokiqueue.shard.arrivals import Arrivals
+from bokiqueue.shard.outbox import Letter, Outbox
+from bokiqueue.shard.shard_member import Member, fence_name
+
+TOO_OFTEN: Final = "too many attempts failed"
+DIED: Final = "the process ended while this message was alone with it"
+NO_FAILURE: Final = Failure()
+
+log = get_logger(__name__)
+
+
+class Lost(NamedTuple):
+    """How a message that its handler did not finish is redelivered.
+
+    Attributes:
+        delay_ms: the wait before.
+        failed: True if the attempt failed.
+        error: the error of the attempt.
+    """
+
+    delay_ms: int = 0
+    failed: bool = False
+    error: BaseException | None = None
+
+
+class Surroundings(Protocol):
+    """The methods of a consumer that its owners need."""
+
+    @property
+    def found(self) -> Found: ...
+
+    @property
+    def dead_letters(self) -> Producer | None: ...
+
+    @property
+    def together(self) -> Together: ...
+
+    def wake(self) -> None: ...
+
+    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None: ...
+
+    def lost(self, owner: ShardOwner) -> None: ...
+
+
+class ShardOwner:
+    """The owner of one shard for one group. See the module.
+
+    Invariant: while `owned`, all unfinished messages between the floor and the last record read are in memory.
+
+    Attributes:
+        claim: the first claim of this owner; 0 before it, and after the shard is lost. `fence.claim` is the newest one.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        shard: int,
+        group: str,
+        *,
+        member: Member,
+        around: Surroundings,
+        follower: Follower,
+    ) -> None:
+        config = around.found.config
+        self.queue: Final = config.queue
+        self.shard: Final = shard
+        self.claim = 0
+        name = fence_name(config.queue, shard, group)
+        owners = tags.queue_owner(config.queue, shard, group)
+        self.fence: Final = Fence(log, owners, name, who=member.who, scope=member.token)
+        self._group: Final = group
+        self._id: Final = consumer_id(config.queue, shard, group)
+        self._tag: Final = tags.queue_consumer(config.queue, shard, group)
+        self._log = log
+        self._loop: Final = asyncio.get_running_loop()
+        self._last: Claim | None = None
+        """The claim that `take` replaces."""
+        self._around = around
+        self._follower = follower
+        self._checkpoints = Checkpointing(log, config.queue, shard, group)
+        self._clock = LogClock()
+        self._share = share(config.limits.in_flight, config.shards, shard)
+        self._rate = Rate(config.limits.per_second / config.shards, self._now_s())
+        self._deliveries: Deliveries | None = None
+        self._outbox = Outbox()
+        self._sent: asyncio.Future[None] = self._future()
+        self._sender: asyncio.Task[None] | None = None
+        self._giving = False
+        self._ended: asyncio.Event | None = None
+        self._arrivals: Arrivals | None = None
+        self._renewal = Renewal(member.carry_ms)
+        self._only = member.only
+        self._backoff_s = member.backoff_s
+        self._doubts: dict[Receipt, Lost] = {}
+
+    # -- the fence
+
+    async def take(self, last: Claim | None) -> None:
+        """Claim the shard over `last`, and fold the records of its owners. After an error call it again to resume, or `withdraw`.
+
+        Raises:
+            Fenced: another owner was faster.
+            BokiError: an append or read failed; the claim may be in the log.
+        """
+        if not self.fence.claim:
+            if last is None or not self.fence.is_mine(last):
+                self._last = last
+            await self.fence.take(last)
+        claim = self.fence.claim
+        progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
+        self._clock.observe(time_ms, self._now_s())
+        config = self._around.found.config
+        keys = KeyRate(config.limits.key_per_second, time_ms, config.key_rates)
+        self._deliveries = Deliveries(
+            self._id,
+            progress,
+            attempts_most=config.attempts_most,
+            careful=self._is_careful,
+            since_ms=time_ms,
+            only=self._only,
+            keys=keys,
+            dropped=config.dropped,
+            backoff_s=self._backoff_s,
+        )
+        self.claim = claim
+        self._renewal.done(time_ms)
+        self._arrivals = Arrivals(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)
+        self._arrivals.read_on()
+        self._around.wake()
+
+    @property
+    def _is_careful(self) -> bool:
+        """True if the owner before may have died of a message."""
+        return self._last is not None and careful(self._last.who, self._last.token)
+
+    async def withdraw(self) -> None:
+        """Release a shard whose `take` failed or was cancelled: its claim may be in the log.
+
+        If that is unknown the shard is claimed again first; then the earlier claim is found in the log, or can never
+        get there.
+        """
+        pause = pauses()
+        while not self.fence.claim:
+            try:
+                await self.fence.take(self._last)
+            except Fenced:
+                return
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause.next())
+        await self._append_release()
+
+    @property
+    def owned(self) -> bool:
+        """True if this is the shard's owner, as far as it knows."""
+        return bool(self.claim)
+
+    def is_over(self, newest: Claim) -> bool:
+        """Return True if the claim of another owner replaced this one's, or the one that this one replaces."""
+        above = self.fence.claim or (self._last.seqnum if self._last is not None else 0)
+        return newest.seqnum > above and not self.fence.is_mine(newest)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages in flight."""
+        return len(self._deliveries.flights) if self._deliveries is not None else 0
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the group."""
+        return self._owned().progress
+
+    def over(self) -> None:
+        """End, since the shard has another owner: no decision of this one can happen any more."""
+        if not self.claim:
+            return
+        self.claim = 0
+        self._stop_reading()
+        self._doubts.clear()
+        sent, self._sent = self._sent, self._future()
+        if not sent.done():
+            sent.set_exception(self.fence.over())
+        if self._ended is not None:
+            self._ended.set()
+        self._around.lost(self)
+
+    async def give_back(self) -> None:
+        """Stop delivering, wait for the messages in flight, and release the shard."""
+        self._giving = True
+        self._return_prefetched()
+        while self.claim and (self.in_flight or self._sender is not None):
+            self.expire()
+            await self._until_something_ends()
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Release the shard once decisions are in the log; messages in flight are redelivered at once."""
+        self._giving = True
+        self._return_prefetched()
+        while self._sender is not None and not self._sender.done():
+            await asyncio.wait([self._sender])
+        if self.claim:
+            await self._append_release()
+            self.over()
+
+    async def _append_release(self) -> None:
+        """Append that no member owns the shard; retry until the log answers."""
+        pause = pauses()
+        while True:
+            try:
+                await self._log.append(self._release(), settle=True)
+            except Conflict:
+                return  # another owner took it already
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause.next())
+
+    def _release(self) -> Contribution:
+        """Return the claim for no member. Messages in flight are redelivered without a failed attempt.
+
+        If messages are left that may have killed an earlier owner, the claim says so to the next one.
+        """
+        deliveries = self._deliveries
+        suspecting = self._is_careful if deliveries is None else deliveries.suspecting
+        undecided = [] if deliveries is None else deliveries.undecided()
+        claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if suspecting else "")
+        back = tuple((id.seqnum, id.number, failed, 0) for id, failed in undecided)
+        if not back:
+            return Contribution((self.fence.tag,), dict(self.fence.expect), (claim,))
+        return Contribution((self.fence.tag, self._tag), dict(self.fence.expect), (claim, Nacked(self._id, back)))
+
+    def _return_prefetched(self) -> None:
+        """Redeliver messages that no handler has yet, without a failed attempt."""
+        if not self.claim:
+            return
+        deliveries = self._owned()
+        for id in deliveries.not_begun():
+            self._outbox.nacks.append((id, deliveries.flights[id].attempt - 1, 0))
+            deliveries.pin(id)
+        if self._outbox:
+            self._send()
+
+    async def _until_something_ends(self) -> None:
+        """Wait until a decision is in the log, or a lease runs out."""
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+            return
+        self._ended = asyncio.Event()
+        deadline_s = self._owned().next_deadline_s()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """Stop at once. The claim stays until another member takes the shard."""
+        self._stop_reading()
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+            self._sender = None  # a task that is cancelled before it begins does not reset it
+        self.claim = 0
+
+    # -- reading messages
+
+    def _stop_reading(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals.close()
+
+    def _read_on(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals.read_on()
+
+    def _came(self, record: boki.Record | None) -> None:
+        if record is not None:
+            self._clock.observe(record.time_ms, self._now_s())
+            self._checkpoints.read(len(record.data))
+        self._around.wake()
+
+    # -- delivering messages
+
+    @property
+    def _hands_out(self) -> bool:
+        return bool(self.claim) and not (self._giving or self._checkpoints.first or self._around.found.config.paused)
+
+    def _room(self, now_s: float) -> int:
+        return min(self._share - self.in_flight, self._rate.allowed(now_s))
+
+    def hand_out(self, most: int, now_s: float) -> list[Hand]:
+        """Return messages for handlers; those that have to wait for their DELIVER come through `deliver`."""
+        if not self._hands_out:
+            return []
+        room = min(most, self._room(now_s))
+        return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
+
+    def wants_alone(self, now_s: float) -> bool:
+        """Return True if a message may be delivered only while the member has no other."""
+        return self._hands_out and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
+
+    def hand_out_alone(self, now_s: float) -> list[Hand]:
+        """Return one such message, as `hand_out` does."""
+        return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
+
+    def by_itself(self) -> None:
+        """Record that the message just delivered is the only one of the member."""
+        deliveries, delivered = self._owned(), self._outbox.delivered
+        if delivered:
+            delivered[-1] = deliveries.by_itself(delivered[-1])
+
+    def accompanied(self) -> None:
+        """Record that the member has other messages in flight, so that a message of this owner is not by itself any more."""
+        delivered = self._owned().accompanied()
+        if delivered is not None:
+            self._outbox.delivered.append(delivered)
+            self._send()
+
+    def postpone_alone(self, now_s: float) -> None:
+        """Let messages that are delivered alone wait: the member has others that do not end."""
+        self._owned().postpone_alone(self._clock.now_ms(now_s))
+
+    def _out(self, batch: Batch, now_s: float) -> list[Hand]:
+        for hand in batch.dead:
+            died = self._owned().progress.guarded.get(hand.entry.id) is not None
+            self._give_up(hand, TOO_OFTEN, Failure(DIED if died else ""))
+        if batch.delivered is None:
+            return []
+        self._rate.take(len(batch.hands), now_s)
+        self._outbox.delivered.append(batch.delivered)
+        self._send()
+        sent = self._sent
+        if not batch.logged_first:
+            return batch.hands
+        sent.add_done_callback(lambda done: self._delivered(batch, done))
+        return []
+
+    def _delivered(self, batch: Batch, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._around.deliver(self, batch.hands)
+
+    def _give_up(self, hand: Hand, reason: str, failure: Failure = NO_FAILURE) -> None:
+        """Append a dead letter; in a queue without dead letters the message is dropped."""
+        id, item = hand.entry.id, hand.entry.item
+        producer, part = self._around.dead_letters, None
+        if producer is not None:
+            queue = self._around.found.config.queue
+            source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason, failure.error, failure.stack)
+            part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
+        else:
+            facts = self.log_facts(id, item.key)
+            log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
+        self._outbox.letters.append(Letter(id, item, part, len(failure.error) + len(failure.stack)))
+        self._send()
+
+    def begin(self, receipt: Receipt, lease_s: float) -> bool:
+        """Start the lease of a message that a handler gets now. Return False if the handler must not have it."""
+        if not self.claim or self.claim != receipt.claim or self._owned().number(receipt.id) != receipt.number:
+            return False
+        self._owned().begin(receipt.id, self._now_s() + lease_s)
+        return True
+
+    def next_s(self, now_s: float) -> float | None:
+        """Return the time after `now_s` at which a lease runs out, a message becomes due or the rate allows one, or None.
+
+        Messages that were due before and are not delivered wait for something else.
+        """
+        if not self.claim:
+            return None
+        deliveries = self._owned()
+        times = [deliveries.next_deadline_s()]
+        due_ms = deliveries.next_due_ms()
+        if due_ms is not None:
+            times.append(self._clock.when_s(due_ms, now_s))
+        if len(deliveries) > self.in_flight and not self._rate.allowed(now_s):
+            times.append(self._rate.next_s(now_s))
+        return min((time for time in times if time is not None and time > now_s), default=None)
+
+    def configured(self, start: int) -> None:
+        """Apply new settings: limits, dropped records, and the group's start, below which messages are finished unless in flight."""
+        if self.claim:
+            self._owned().attempts_most = self._around.found.config.attempts_most
+            self._owned().drop(self._around.found.config.dropped)
+            self._owned().purge(start)
+            self._checkpoints.begins(start, self._owned().progress)
+            if self._checkpoints.first:
+                self._send()
+            self._limit(self._around.found.config)
+            self._read_on()
+
+    def _limit(self, config: Config) -> None:
+        """Apply the limits of the settings."""
+        self._owned().rates(config.key_rates, config.limits.key_per_second)
+        self._share = share(config.limits.in_flight, config.shards, self.shard)
+        per_second = config.limits.per_second / config.shards
+        if per_second != self._rate.per_second:
+            self._rate = Rate(per_second, self._now_s())
+
+    def expire(self, now_s: float | None = None) -> None:
+        """Redeliver messages whose lease ran out. `now_s` is the time of the caller's look, by default now."""
+        if self.claim:
+            for id in self._owned().expired(self._now_s() if now_s is None else now_s):
+                self._owned().expires(id)
+
+    def log_facts(self, id: Id, key: str | None) -> dict[str, object]:
+        """Return the facts by which a log line names a message: `boki queue peek` prints the same ones."""
+        named = {"queue": self.queue, "group": self._group, "shard": self.shard, "message": str(id)}
+        return named if key is None else {**named, "key": key}
+
+    # -- decisions of handlers
+
+    def check_here(self) -> None:
+        """Check that this owner's event loop runs here; raises as `own_loop.check_here`."""
+        check_here(self._loop)
+
+    def check(self, receipt: Receipt) -> None:
+        """Check that a receipt is good.
+
+        Raises:
+            StaleReceipt: it is not.
+            WrongLoop: another event loop runs here.
+        """
+        self.check_here()
+        self.expire()
+        receipts.check(receipt, self.claim, self._owned().number(receipt.id) if self.claim else None)
+
+    def ack(self, receipt: Receipt) -> asyncio.Future[None]:
+        """Finish a message.
+
+        Raises:
+            StaleReceipt: at once; the receipt is not good.
+            Fenced: when awaited; the shard has another owner, and the message is not finished.
+        """
+        self.check(receipt)
+        self._owned().pin(receipt.id)
+        self._outbox.acks.append(receipt.id)
+        self._send()
+        return self._sent
+
+    def nack(self, receipt: Receipt, lost: Lost) -> asyncio.Future[None]:
+        """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
+        self.check(receipt)
+        self._owned().pin(receipt.id)
+        self._comes_again(receipt.id, lost)
+        return self._sent
+
+    def _comes_again(self, id: Id, lost: Lost) -> None:
+        """Redeliver a pinned message, or give it up."""
+        deliveries = self._owned()
+        attempt = deliveries.flights[id].attempt
+        if self._is_last(id, lost):
+            entry = deliveries.entries[id]
+            failure = failure_of(lost.error, memoryview(entry.item.body).nbytes)
+            self._give_up(Hand(entry, attempt, 0), TOO_OFTEN, failure)
+            return
+        due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
+        self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
+        self._send()
+
+    def _is_last(self, id: Id, lost: Lost) -> bool:
+        deliveries = self._owned()
+        return lost.failed and 0 < deliveries.attempts_most <= deliveries.flights[id].attempt
+
+    def gives_up(self, receipt: Receipt, lost: Lost) -> bool:
+        """Return True if releasing a message in this way gives it up.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
+        self.check(receipt)
+        return self._is_last(receipt.id, lost)
+
+    def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
+        """Make a message a dead letter. Raises as `ack`."""
+        self.check(receipt)
+        deliveries = self._owned()
+        deliveries.pin(receipt.id)
+        self._give_up(Hand(deliveries.entries[receipt.id], deliveries.flights[receipt.id].attempt, 0), reason)
+        return self._sent
+
+    def extend(self, receipt: Receipt, lease_s: float) -> None:
+        """Give the handler of a message `lease_s` seconds from now on.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
+        self.check(receipt)
+        self._owned().begin(receipt.id, self._now_s() + lease_s)
+
+    def ack_part(self, receipt: Receipt) -> Contribution:
+        """Return the contribution that makes a record the ACK of a message, which is pinned until `decided`.
+
+        Raises:
+            StaleReceipt: the receipt is not good.
+        """
+        if receipt in self._doubts:
+            receipts.check(receipt, self.claim, None)
+        if not self._checkpoints.is_flying(receipt):
+            self.check(receipt)
+            self._owned().pin(receipt.id)
+            self._checkpoints.flies(receipt)
+        elif self.claim != receipt.claim:
+            receipts.check(receipt, self.claim, None)
+        return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),))
+
+    async def is_acked(self, receipt: Receipt) -> bool | None:
+        """Return True if the log has the ACK of an `ack_part`; None if not yet, or never."""
+        start = self._checkpoints.flying_since(receipt) + 1
+        found = await stream(self._log, self._id, self._tag, await self._log.book.now(), start)
+        acked = any(receipt.id in event.ids for row in found.rows for event in row.events if isinstance(event, Acked))
+        return True if acked else None
+
+    def decided(self, receipt: Receipt, *, happened: bool) -> None:
+        """Note the outcome of a record with an `ack_part`."""
+        self._checkpoints.landed(receipt)
+        if self.claim != receipt.claim:
+            return
+        if happened:
+            self._owned().over(receipt.id)
+            self._ended_one()
+        else:
+            self._owned().unpin(receipt.id)
+
+    def doubt(self, receipt: Receipt, lost: Lost) -> None:
+        """Find out from the log the outcome of a record with an `ack_part`. `lost` applies if the record is not there."""
+        if self.claim != receipt.claim:
+            self._checkpoints.landed(receipt)  # the next owner finds out
+            return
+        self._doubts[receipt] = lost
+        self._send()
+
+    # -- appending
+
+    def _send(self) -> None:
+        """Have the outbox appended; `_sent` is done when it is."""
+        if self._sender is None:
+            task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
+            self._sender = task
+
+    async def _send_all(self) -> None:
+        try:
+            while (self._outbox or self._renewal.due or self._checkpoints.first or self._doubts) and self.claim:
+                if self._renewal.due or self._doubts:
+                    await self._claim_again()
+                    continue
+                if self._outbox:
+                    box, self._outbox = self._outbox, Outbox()
+                    sent, self._sent = self._sent, self._future()
+                    self._outbox.letters.extend(box.overflow().letters)
+                    await self._append(box, sent)
+                known = self._around.found.seqnum
+                if self.claim and self._checkpoints.due:
+                    await self._checkpoint()
+                if self._checkpoints.first and not self._outbox and known == self._around.found.seqnum:
+                    break  # the settings changed: `configured` follows
+        except Exception as error:
+            log.error(
+                "owner of a shard ended: it appends nothing more, another member takes the shard",
+                queue=self.queue,
+                group=self._group,
+                shard=self.shard,
+                error=error,
+            )
+            self.over()
+            raise
+        finally:
+            self._sender = None
+
+    async def _append(self, box: Outbox, sent: asyncio.Future[None]) -> None:
+        one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
+        while True:
+            try:
+                seqnum = await self._around.together.append(one, size=box.size, seen=self._checkpoints.high)
+                break
+            except Conflict:
+                sent.set_exception(self.fence.over())
+                self.over()
+                return
+            except BokiError as error:
+                if not error.retryable:
+                    sent.set_exception(error)
+                    raise
+            await asyncio.sleep(pause.next())
+        self._checkpoints.appended(seqnum)
+        if not self.claim:
+            sent.set_exception(self.fence.over())
+            return
+        deliveries = self._owned()
+        for id in box.acks:
+            deliveries.over(id)
+        for letter in box.letters:
+            deliveries.over(letter.id)
+        for id, attempt, due_ms in box.nacks:
+            deliveries.again(id, attempt, due_ms)
+        if not sent.done():
+            sent.set_result(None)
+        self._ended_one()
+
+    def _ended_one(self) -> None:
+        self._read_on()
+        if self._ended is not None:
+            self._ended.set()
+        self._around.wake()
+
+    def tend(self) -> None:
+        """Rewrite this owner's records when they are half as old as allowed, so that an old claim has no living owner."""
+        if self.claim and not self._giving and self._renewal.look(self._clock.now_ms(self._now_s())):
+            self._send()
+
+    async def _claim_again(self) -> None:
+        """Append the same claim again, so that no record that expects the former one can follow. Receipts name the first claim."""
+        carries, doubts, pause = self._renewal.due, dict(self._doubts), pauses()
+        self._renewal.done(self._clock.now_ms(self._now_s()))
+        while self.claim:
+            try:
+                claim = await self.fence.take(self.fence.held)
+                await self._log.book.trim([(self.fence.tag, claim)])
+                await self._settle(doubts, claim)
+                break
+            except Fenced:
+                self.over()
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause.next())
+        if self.claim and carries:
+            await self._checkpoint()
+
+    async def _settle(self, doubts: Mapping[Receipt, Lost], claim: int) -> None:
+        """Settle records that expected a claim before this one: their ACKs are in the log by now, or never will be."""
+        if not doubts:
+            return
+        start = min(self._checkpoints.flying_since(receipt) for receipt in doubts) + 1
+        found = await stream(self._log, self._id, self._tag, claim, start)
+        if found.trimmed >= start:  # the group was dropped, and what it did is trimmed: an ACK may have been there
+            self.over()
+            return
+        acked = {id for row in found.rows for event in row.events if isinstance(event, Acked) for id in event.ids}
+        for receipt, lost in doubts.items():
+            self._doubts.pop(receipt, None)
+            self._checkpoints.landed(receipt)
+            if not self.claim:
+                continue
+            if receipt.id in acked:
+                self._owned().over(receipt.id)
+                self._ended_one()
+            else:
+                self._comes_again(receipt.id, lost)
+
+    async def _checkpoint(self) -> None:
+        deliveries = self._owned()
+        deliveries.raise_floor()
+        try:
+            await self._checkpoints.make(deliveries.progress, self.fence, self._around.found)
+        except Conflict as conflict:
+            if self.fence.moved(conflict):
+                self.over()
+            return  # the settings changed: the next checkpoint expects the new ones
+        await self._checkpoints.trim()
+        self._around.wake()
+
+    def _owned(self) -> Deliveries:
+        assert self._deliveries is not None, "nothing was claimed: `await owner.take(...)`"
+        return self._deliveries
+
+    def _now_s(self) -> float:
+        return self._loop.time()
+
+    def _future(self) -> asyncio.Future[None]:
+        """Return a future that need not be awaited."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future

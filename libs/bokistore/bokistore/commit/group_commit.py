@@ -1,0 +1,579 @@
+"""Transactions of one process that commit as one record (`group_rules`).
+
+A body runs as a task of its own (`bodies`), and holds up no other body and no record. What has run is *ready*. While no record is on its
+way, transactions that are ready join the next one in the order in which they came; one that must see an earlier one's writes runs again
+first, on its state. So a hot object takes as many transactions a round trip as are ready, and none of them conflicts with another.
+
+- A record waits for reads that bodies have under way, no longer than about two round trips, and for nothing else that they do. A body
+  that takes longer runs outside, against what is committed; each time others were faster it lost, and after some losses it has the turn
+  for its objects (`turns`).
+- A body begins with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads
+  the log.
+- After a Conflict the transactions that lost run again together, once what moved was read. If they lost to another process, they pause
+  first; if that happens often in a row, the process claims the streams (`turns`).
+- A staged transaction that has the turn keeps it while its owner makes up its mind, for as long as a body may run; then it goes on
+  without.
+- An unknown outcome is raised to all callers whose record it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
+from boki_common.limits import RECORD_TAGS
+from bokilib.errors import AtomicTooLarge, Fenced
+from bokilib.ports import ConsistencyName
+from bokilib.records.contribution import Contribution, joined
+from bokilib.records.events import encode_events
+from bokilib.records.isolation import Isolation
+from bokilib.records.tags import store_object
+from bokistore.commit.bodies import Bodies
+from bokistore.commit.group_rules import Draft, Member, Newest, Standing, after_conflict, outdated, standing
+from bokistore.commit.jobs import How, Job, Staged, member_of, name_of, transaction_of, written
+from bokistore.commit.transaction_rules import Overlay
+from bokistore.commit.transactions import NOTHING, Transaction
+from bokistore.commit.turns import LOSSES, Contention, Turns
+from bokistore.model.events import AnyEvent, Commit
+from bokistore.model.fold import View
+from bokistore.read.snapshot_reads import Views
+
+JOBS_AT_ONCE: Final = 128
+"""Transactions that are looked at for one record."""
+RETRIES: Final = 32
+UNTIL_IT_COMMITS: Final = 1 << 62
+"""Retries of a transaction that only its owner gives up."""
+LIMIT_S: Final = 60.0
+PATIENCE_LEAST_S: Final = 0.004
+PATIENCE_MOST_S: Final = 0.02
+"""How long a record waits, in all, for reads of bodies that run, or run again, and could join it."""
+
+R = TypeVar("R")
+
+
+def _callers(job: Job[Any]) -> list[int]:
+    return [caller.number for caller in job.within]
+
+
+def undercut(job: Job[Any]) -> InvalidArgument:
+    """Return the error of a transaction whose body commits another one on what it read itself: it can never commit."""
+    return InvalidArgument(
+        f"the body {job.how.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
+        "run of it is out of date when it ends: read and write them through its own transaction, or call the other one before or after it"
+    )
+
+
+def claim(transactions: Iterable[Transaction], streams: Collection[str]) -> Contribution | None:
+    """Return the record that claims those of the streams that transactions read or write as objects; None: there are none.
+
+    It names the objects by commits without operations, so that checkpoints and trims find what lies in their streams.
+    """
+    events: dict[str, AnyEvent] = {}
+    for transaction in transactions:
+        for name in (*transaction.where.bases, *transaction.staging.written):
+            tag = store_object(name)
+            if tag in streams:
+                events.setdefault(tag, Commit(name, (), transaction.staging.snapshot))
+    some = dict(list(events.items())[:RECORD_TAGS])
+    return Contribution(tuple(some), {}, tuple(some.values())) if some else None
+
+
+class GroupCommit:
+    """See the module. Belongs to one event loop.
+
+    Attributes:
+        views: what transactions read. runs: of bodies, so far.
+    """
+
+    def __init__(
+        self,
+        views: Views,
+        *,
+        isolation: Isolation = "serializable",
+        retries: int = RETRIES,
+        limit_s: float = LIMIT_S,
+        committed: Callable[[Sequence[AnyEvent]], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            isolation, retries: of transactions that name none. limit_s: for how long a body may run.
+            committed: called with the events of each record that was appended.
+        """
+        self.views: Final = views
+        self.runs = 0
+        self._isolation: Final[Isolation] = isolation
+        self._retries: Final = retries
+        self._notify = committed
+        self._log: Final = views.log
+        self._newest: Final = Newest()
+        self._turns: Final = Turns()
+        self._contention: Final = Contention(self._log.by)
+        self._bodies: Final = Bodies(views, limit_s, ran=self._ran, failed=self._fail)
+        self._ready: Final[dict[int, Job[Any]]] = {}
+        self._parked: Final[dict[int, Job[Any]]] = {}
+        """Those that wait for another one's turn to end."""
+        self._limit_s: Final = limit_s
+        self._held: Final[dict[int, asyncio.TimerHandle]] = {}
+        """When the turn of a staged transaction ends whose owner has not asked for its commit, by number."""
+        self._resting: Final[dict[str, int]] = {}
+        """Streams that nothing is sent for meanwhile, and for how many pauses."""
+        self._context: Final = contextvars.copy_context()
+        self._driver: asyncio.Task[None] | None = None
+        self._claims: Final[set[asyncio.Task[None]]] = set()
+        """Claims under way, kept so that none is collected."""
+        self._jobs = 0
+        self._members = 0
+        self._append_s = PATIENCE_MOST_S / 2
+
+    # -- callers
+
+    async def run(
+        self,
+        body: Callable[[Transaction], Awaitable[R]],
+        *,
+        name: str = "",
+        isolation: Isolation | None = None,
+        retries: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> R:
+        """Run a transaction until it commits; return what its body returned.
+
+        Raises:
+            Conflict: it lost too often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
+            TransactionTimeout: its body took too long. Whatever the body raised: then nothing was committed.
+        """
+        most = self._retries if retries is None else retries
+        how = How(body, name or name_of(body), isolation or self._isolation, consistency)
+        job = Job(self._next_job(), how, most)
+        self._start(job)
+        try:
+            return (await job.future).result
+        except asyncio.CancelledError:
+            if job.future.cancelled():  # its caller was: the body ends before the caller goes on
+                await self.withdraw(job)
+            raise
+
+    def stage(
+        self, body: Callable[[Transaction], Awaitable[R]], *, name: str = "", isolation: Isolation | None = None
+    ) -> Staged[R]:
+        """Run a transaction that commits once its owner says so, together with the owner's part."""
+        how = How(body, name or name_of(body), isolation or self._isolation, "session", staged=True)
+        job = Job(self._next_job(), how, UNTIL_IT_COMMITS)
+        self._start(job)
+        return Staged(self, job)
+
+    def join(self, job: Job[Any]) -> None:
+        """The owner of a staged transaction has given its part."""
+        job.joins, job.held = True, False
+        self._unhold(job)
+        if not job.future.done():
+            job.member = self._member_of(job, job.member.ran_on if job.member is not None else ())
+            self._ready[job.number] = job
+            self._kick()
+
+    async def withdraw(self, job: Job[Any]) -> None:
+        """Give a transaction up, unless it is decided; return when its body has ended."""
+        job.future.cancel()
+        job.tell(True)
+        self._forget(job)
+        task = job.task
+        if task is not None and not task.done() and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _next_job(self) -> int:
+        self._jobs += 1
+        return self._jobs
+
+    # -- bodies
+
+    def _start(self, job: Job[Any], overlay: Overlay = NOTHING, before: Sequence[Member] = ()) -> None:
+        self.runs += 1
+        self._bodies.start(job, overlay, before)
+
+    def _ran(self, job: Job[Any], before: Sequence[Member]) -> None:
+        """A body ended: it is decided at once, runs again, or is ready."""
+        if job.future.done():
+            return
+        if isinstance(job.error, Trimmed) and job.retries > 0:
+            job.retries -= 1
+            self._start(job)
+            return
+        transaction = transaction_of(job)
+        touched = {*transaction.staging.read_streams, *transaction.staging.joined_streams}
+        member = self._member_of(job, [one.number for one in before if not one.joined.isdisjoint(touched)])
+        writes = bool(member.part.events) or (job.how.staged and job.error is None)
+        where = transaction.where
+        if where.stale or not (writes or member.ran_on or where.proven()):
+            if where.stale:
+                job.least = max(job.least, self._log.book.position or 0)
+            job.trusting = job.trusting and writes
+            self._start(job)
+            return
+        job.member = member
+        if not writes and not member.ran_on:
+            self._finish(job)
+        elif job.joins or job.error is not None:
+            self._ready[job.number] = job
+            self._kick()
+        else:
+            self._hold(job)
+            job.tell(True)
+
+    def _hold(self, job: Job[Any]) -> None:
+        """A staged transaction waits for its owner; if it has a turn, not without end."""
+        job.held = True
+        if self._turns.has(job.number):
+            loop = asyncio.get_running_loop()
+            self._held[job.number] = loop.call_later(
+                self._limit_s, self._held_too_long, job, context=self._context.copy()
+            )
+
+    def _held_too_long(self, job: Job[Any]) -> None:
+        """The owner lets others wait for as long as a body may run: the turn ends, and the transaction may win one again."""
+        del self._held[job.number]
+        job.losses = 0
+        if self._turns.ended(job.number):
+            self._unpark()
+
+    def _unhold(self, job: Job[Any]) -> None:
+        timer = self._held.pop(job.number, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _fail(self, job: Job[Any], error: BaseException) -> None:
+        job.fail(error)
+        self._forget(job)
+
+    def _finish(self, job: Job[Any]) -> None:
+        job.finish()
+        self._forget(job)
+
+    def _forget(self, job: Job[Any]) -> None:
+        """A transaction is decided: others may have its turn."""
+        self._bodies.forget(job)
+        self._ready.pop(job.number, None)
+        self._parked.pop(job.number, None)
+        self._unhold(job)
+        if self._turns.ended(job.number):
+            self._unpark()
+
+    def _unpark(self) -> None:
+        """A turn ended: those that waited for it run again."""
+        parked = [job for _, job in sorted(self._parked.items())]
+        self._parked.clear()
+        self._run_all(parked)
+
+    # -- records
+
+    def _kick(self) -> None:
+        if self._driver is None or self._driver.done():
+            loop, context = asyncio.get_running_loop(), self._context.copy()  # it is no caller's
+            self._driver = loop.create_task(self._drive(), name="bokistore group commit", context=context)
+
+    async def _drive(self) -> None:
+        """Send record after record, as long as something is ready that may be sent.
+
+        An error ends the transactions of the record on its way and all that are ready: no caller waits for a driver that stopped.
+        """
+        jobs: dict[int, Job[Any]] = {}
+        try:
+            while any(not self._rests(job) for job in self._ready.values()):
+                jobs = {}
+                await self._bodies.reads_ended(self._patience_s())
+                draft, jobs = await self._compose()
+                draft, jobs = self._without_withdrawn(draft, jobs)
+                for job in jobs.values():
+                    self._ready.pop(job.number, None)
+                part = draft.part()
+                if part.events:
+                    await self._send(part, list(jobs.values()))
+                for job in jobs.values():
+                    if not part.events:
+                        self._finish(job)
+        except BaseException as error:
+            for job in (*jobs.values(), *self._ready.values()):
+                self._fail(job, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    def _rests(self, job: Job[Any]) -> bool:
+        return bool(self._resting) and not self._resting.keys().isdisjoint(member_of(job).part.expect)
+
+    async def _compose(self) -> tuple[Draft, dict[int, Job[Any]]]:
+        """Put the next record together; return it, and its transactions by number of the member."""
+        draft, jobs, overlay = Draft(), dict[int, Job[Any]](), Overlay()
+        until_s = asyncio.get_running_loop().time() + self._patience_s()
+        for job in self._in_order():
+            if job.slow and (member_of(job).ran_on or outdated(member_of(job), self._newest)):
+                self._run_outside(job)
+        for job in self._in_order()[:JOBS_AT_ONCE]:
+            if job.future.done():
+                self._forget(job)
+            if self._ready.get(job.number) is not job or not draft.takes(member_of(job)):
+                continue
+            behind = [one.number for one in jobs.values()]  # in one record with whom has the turn it need not wait
+            if self._turns.waits(job.number, member_of(job).joined, [*_callers(job), *behind]):
+                self._park(job)
+                continue
+            if standing(member_of(job), draft, self._newest) is Standing.RUNS_AGAIN and (
+                job.slow or not await self._run_again(job, draft, overlay, until_s)
+            ):
+                continue  # one that is slow has its chance when this record is decided
+            member = member_of(job)
+            became = standing(member, draft, self._newest)
+            if became is Standing.RUNS_AGAIN:
+                self._run_outside(job)
+            elif became is Standing.JOINS and not self._turns.waits(
+                job.number, member.joined, [*_callers(job), *behind]
+            ):
+                draft.add(member)
+                jobs[member.number] = job
+                overlay.add(written(job))
+        return draft, jobs
+
+    def _in_order(self) -> list[Job[Any]]:
+        """Return those that may be sent, in the order in which they came."""
+        return [job for _, job in sorted(self._ready.items()) if not self._rests(job)]
+
+    async def _run_again(self, job: Job[Any], draft: Draft, overlay: Overlay, until_s: float) -> bool:
+        """Run a body on the state of a draft; return whether it ended in time, and is ready."""
+        del self._ready[job.number]
+        job.least = max(job.least, outdated(member_of(job), self._newest))
+        self._start(job, overlay.copy(), draft.members)
+        if not await self._bodies.ended(job, until_s):
+            job.slow = True
+            self._release(job)
+        return self._ready.get(job.number) is job
+
+    def _run_outside(self, job: Job[Any]) -> None:
+        """A body did not see what came before it: run it against what is committed."""
+        self._ready.pop(job.number, None)
+        job.least = max(job.least, outdated(member_of(job), self._newest))
+        self._lost(job)
+        self._release(job)
+        if not job.future.done():
+            self._start(job)
+
+    def _park(self, job: Job[Any]) -> None:
+        """It runs again when the turn that it waits for has ended."""
+        self._ready.pop(job.number, None)
+        self._release(job)
+        self._parked[job.number] = job
+
+    def _lost(self, job: Job[Any]) -> None:
+        """Count a run that others made worthless; a transaction that lost often gets the turn for its objects.
+
+        A transaction whose caller was cancelled while the record was on its way gets no turn: nothing would end it.
+        """
+        if job.future.done():
+            return
+        job.losses += 1
+        job.trusting = job.trusting and job.losses < LOSSES  # what is known here did not help so far
+        member = member_of(job)
+        if not job.undercut.isdisjoint(member.part.expect):
+            job.undercut.clear()
+            job.undercuts += 1
+            if job.undercuts >= LOSSES:
+                self._fail(job, undercut(job))
+                return
+        if self._turns.lost(job.number, job.losses, [tag for tag in member.part.expect if tag not in member.fences]):
+            job.losses = 0
+            self._unpark()
+
+    def _release(self, job: Job[Any]) -> None:
+        """A staged transaction runs again: its owner need not wait for that."""
+        if job.how.staged:
+            job.joins, job.part = False, None
+            job.tell(False)
+
+    def _without_withdrawn(self, draft: Draft, jobs: dict[int, Job[Any]]) -> tuple[Draft, dict[int, Job[Any]]]:
+        """Leave out transactions that were given up meanwhile, and those that ran on their state: they run again."""
+        gone = [number for number, job in jobs.items() if job.future.done()]
+        if not gone:
+            return draft, jobs
+        rest, dependents = draft.without(gone)
+        for number in gone:
+            self._forget(jobs[number])
+        return rest, {member.number: jobs[member.number] for member in rest.members if member.number not in dependents}
+
+    def _patience_s(self) -> float:
+        return min(PATIENCE_MOST_S, max(PATIENCE_LEAST_S, 2 * self._append_s))
+
+    def _member_of(self, job: Job[Any], ran_on: Iterable[int]) -> Member:
+        staging = transaction_of(job).staging
+        extra = list(staging.extra)
+        if job.part is not None and job.error is None:
+            extra.append(job.part(job.result))
+        part = joined([staging.contribution(), *extra])
+        reads = Contribution((), dict.fromkeys(staging.read_streams, staging.snapshot))
+        saw = frozenset(ran_on)
+        if job.error is not None:  # nothing of it is written; whether it is right to raise depends on what it read
+            part = reads
+        elif saw:  # it saw a state that never was, unless nothing of what it read moves before the record
+            part = joined([part, reads])
+        self._members += 1
+        return Member(
+            self._members,
+            job.how.isolation,
+            frozenset(staging.read_streams),
+            frozenset(staging.written_streams),
+            frozenset(staging.joined_streams) if job.error is None else frozenset(),
+            {tag: seqnum for one in extra for tag, seqnum in one.expect.items()} if job.error is None else {},
+            part,
+            len(encode_events(part.events)),
+            saw,
+        )
+
+    async def _send(self, part: Contribution, jobs: list[Job[Any]]) -> None:
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
+        try:
+            seqnum = await self._log.append(part)
+        except Conflict as conflict:
+            self._append_s = loop.time() - sent_s
+            self._after_conflict(jobs, part, conflict)
+        except AtomicTooLarge as error:
+            if len(jobs) == 1:
+                self._fail(jobs[0], error)
+            else:
+                await self._send(member_of(jobs[0]).part, jobs[:1])
+                self._back(jobs[1:])
+        except BaseException as error:
+            for job in jobs:
+                self._fail(job, error)
+            if not isinstance(error, BokiError):
+                raise
+        else:
+            self._append_s = loop.time() - sent_s
+            self._committed(seqnum, part, jobs)
+
+    def _back(self, jobs: Iterable[Job[Any]]) -> None:
+        """These are ready as before."""
+        for job in jobs:
+            if not job.future.done():
+                self._ready[job.number] = job
+
+    def _committed(self, seqnum: int, part: Contribution, jobs: Sequence[Job[Any]]) -> None:
+        bases: dict[str, View] = {}
+        events: list[AnyEvent] = []
+        moved: dict[str, None] = {}
+        expected: dict[str, None] = {}
+        for job in jobs:
+            transaction, member = transaction_of(job), member_of(job)
+            where = transaction.where
+            known = where.bases | where.unseen  # of what it does not expect, others may know better
+            bases |= {name: base for name, base in known.items() if store_object(name) in member.part.expect}
+            moved.update(dict.fromkeys(sorted(member.joined)))
+            expected.update(dict.fromkeys(tag for tag in member.part.expect if tag not in member.fences))
+            if job.error is None:
+                transaction.seqnum = seqnum
+                events += written(job)
+        self._newest.moved(moved, seqnum)
+        for job in jobs:
+            for caller in job.within:
+                caller.undercut.update(member_of(job).joined)
+        self.views.committed(seqnum, part, events, bases.values())
+        if self._notify is not None:
+            self._notify(events)
+        for job in jobs:
+            self._finish(job)
+        self._contention.won(tag for tag in expected if tag in moved)
+
+    def _after_conflict(self, jobs: Sequence[Job[Any]], part: Contribution, conflict: Conflict) -> None:
+        by_number = {member_of(job).number: job for job in jobs}
+        moved = self._log.moved(part.expect, conflict)
+        verdict = after_conflict([member_of(job) for job in jobs], {tag: one.newest for tag, one in moved.items()})
+        for tag, one in moved.items():
+            self._newest.moved([tag], one.newest or 0)
+        for member in verdict.dropped:
+            fenced = Fenced(f"a fence of the transaction moved: {conflict}", **conflict.facts)
+            self._fail(by_number[member.number], fenced)
+        again = [by_number[member.number] for member in verdict.again]
+        kept = [by_number[member.number] for member in verdict.kept]
+        if not again and not verdict.dropped:
+            again, kept = kept, []
+        self._back(kept)
+        foreign = False
+        for job in again:
+            lost = bool(job.conflicts) or not transaction_of(job).where.guessed  # else what was known here was old
+            foreign = foreign or lost
+            job.conflicts += 1
+            job.least = max(job.least, conflict.facts.get("position", 0))
+            job.retries -= lost
+            self._release(job)
+            if lost:
+                self._lost(job)
+            if job.retries < 0:
+                self._fail(job, conflict)
+        pause_s, wanted = self._contention.lost(moved, self._append_s, guessed=not foreign) if again else (0.0, [])
+        claims = {tag: moved[tag].newest or 0 for tag in wanted}
+        self._rest(list(moved), pause_s, again, claims)
+
+    def _rest(
+        self,
+        streams: Sequence[str],
+        pause_s: float,
+        jobs: Sequence[Job[Any]],
+        claims: Mapping[str, int],
+    ) -> None:
+        """Send nothing that expects these streams for a while, and then run transactions again.
+
+        Args:
+            claims: streams to claim first, and to where each had moved.
+        """
+        if not pause_s:
+            self._run_all(jobs)
+            return
+        for stream in streams:
+            self._resting[stream] = self._resting.get(stream, 0) + 1
+        _ = asyncio.get_running_loop().call_later(pause_s, self._paused, streams, jobs, claims, context=self._context)
+
+    def _paused(self, streams: Sequence[str], jobs: Sequence[Job[Any]], claims: Mapping[str, int]) -> None:
+        """A pause has ended. By now it is known what this process itself committed: that is not claimed."""
+        foreign = {tag for tag, seqnum in claims.items() if not self._log.wrote(seqnum)}
+        part = claim([transaction_of(job) for job in jobs if not job.future.done()], foreign) if foreign else None
+        if part is None:
+            self._rested(streams, jobs)
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._claim(part, streams, jobs), name="bokistore claim", context=self._context.copy()
+        )
+        self._claims.add(task)
+        task.add_done_callback(self._claims.discard)
+
+    async def _claim(self, part: Contribution, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
+        """Append a claim (`turns`), read once for all transactions what lies before it, and then run them again on that."""
+        try:
+            seqnum = await self._log.append(part)
+            self._newest.moved(part.tags, seqnum)
+            for job in jobs:
+                job.least = max(job.least, seqnum)
+            await self.views.refresh([event.name for event in part.events if isinstance(event, Commit)])
+            for job in (*jobs, *self._parked.values()):
+                job.trusting, job.slow = job.how.consistency == "session", False
+        except BokiError:
+            pass  # transactions are right without it, and meet the error themselves if it lasts
+        except BaseException as error:
+            for job in jobs:
+                self._fail(job, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise  # the loop ends: nothing is sent any more
+        self._rested(streams, jobs)
+
+    def _rested(self, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
+        for stream in streams:
+            self._resting[stream] -= 1
+            if not self._resting[stream]:
+                del self._resting[stream]
+        self._run_all(jobs)
+        if self._ready:
+            self._kick()
+
+    def _run_all(self, jobs: Sequence[Job[Any]]) -> None:
+        for job in jobs:
+            if not job.future.done():
+                self._start(job)

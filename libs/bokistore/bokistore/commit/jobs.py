@@ -1,0 +1,214 @@
+"""Transactions that wait to commit together (`group_commit`): one job each, and the staged ones, whose owner says when they commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from boki_common.runtime import confined
+from bokilib.ports import ConsistencyName
+from bokilib.records.contribution import Contribution
+from bokilib.records.isolation import Isolation
+from bokistore.commit.group_rules import Member
+from bokistore.commit.transactions import Transaction
+from bokistore.model.events import AnyEvent
+
+R = TypeVar("R")
+
+RUNNING: Final[contextvars.ContextVar[tuple[Job[Any], ...]]] = contextvars.ContextVar("bokistore bodies", default=())
+"""The transactions whose bodies run here, outermost first."""
+
+
+class Committed(NamedTuple, Generic[R]):
+    """A staged transaction that is in the log: where, and what its body returned."""
+
+    seqnum: int
+    result: R
+
+
+class How(NamedTuple, Generic[R]):
+    """What a transaction runs, and how.
+
+    Attributes:
+        name: of the body. staged: its owner says when it joins a record, and adds a part.
+    """
+
+    body: Callable[[Transaction], Awaitable[R]]
+    name: str
+    isolation: Isolation
+    consistency: ConsistencyName
+    staged: bool = False
+
+
+class Job(Generic[R]):
+    """One transaction that a caller waits for.
+
+    Attributes:
+        number: in the order in which they came. least: it trusts what is known here as of this place or above.
+        losses: runs that counted for nothing, because others committed first. slow: a record did not wait for its last run.
+        late: whether its body was given its time once more, because the process stood still.
+        joins: whether it may join a record. held: its run ended, and waits for the owner.
+        within: transactions whose bodies called for this one, outermost first. undercut: streams that transactions within this one
+            committed on, and how often that made a run of it count for nothing.
+    """
+
+    def __init__(self, number: int, how: How[R], retries: int) -> None:
+        self.number: Final = number
+        self.how: Final = how
+        self.retries = retries
+        self.context: Final = contextvars.copy_context()
+        self.within: Final = RUNNING.get()
+        self.undercut: Final[set[str]] = set()
+        self.undercuts = 0
+        self.trusting = how.consistency == "session"
+        self.least = 0
+        self.losses = 0
+        self.slow = False
+        self.joins = not how.staged
+        self.held = False
+        self.conflicts = 0
+        self.began_s = 0.0
+        self.late = False
+        confined.check(confined.A_CLIENT)  # the commit of another caller would take it along
+        self.future: asyncio.Future[Committed[R]] = asyncio.get_running_loop().create_future()
+        if how.staged:
+            self.future.add_done_callback(_noticed)
+        self.task: asyncio.Task[None] | None = None
+        self.transaction: Transaction | None = None
+        self.result: R | None = None
+        self.error: BaseException | None = None
+        self.member: Member | None = None
+        self.part: Callable[[R], Contribution] | None = None
+        self.owner: asyncio.Future[bool] | None = None
+        """The staged transaction's owner waits here: True once a run of it ended or it is decided, False if it runs again."""
+
+    @property
+    def seqnum(self) -> int:
+        """Where it is in the log, 0 before."""
+        return self.transaction.seqnum if self.transaction is not None else 0
+
+    def tell(self, ended: bool) -> None:
+        """Wake the owner."""
+        if self.owner is not None and not self.owner.done():
+            self.owner.set_result(ended)
+
+    def finish(self) -> None:
+        """What its body returned or raised holds: give it to the caller."""
+        if self.error is not None:
+            self.fail(self.error)
+        elif not self.future.done():
+            result = cast(R, self.result)  # if it is None, the body returned None
+            self.future.set_result(Committed(self.seqnum, result))
+            self.tell(True)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the caller an error."""
+        if self.future.done():
+            return
+        if isinstance(
+            error, StopIteration
+        ):  # no future takes one; Python makes the same of one that a coroutine raises
+            raised = RuntimeError(f"the body {self.how.name!r} of a transaction raised StopIteration")
+            raised.__cause__ = error
+            error = raised
+        self.future.set_exception(error)
+        self.tell(True)
+
+
+class Room(Protocol):
+    """What runs and commits staged transactions."""
+
+    def join(self, job: Job[Any]) -> None:
+        """The owner of a staged transaction has given its part."""
+
+    async def withdraw(self, job: Job[Any]) -> None:
+        """Give a transaction up, unless it is decided; return when its body has ended."""
+
+
+class Staged(Generic[R]):
+    """A transaction whose owner says when it commits, and adds a part of its own: a step of a workflow.
+
+    staged = store.stage(body)
+    while True:
+        result = await staged.ran()
+        committed = await staged.commit(part)         # part(result): what goes into the record beside what the body wrote
+        if committed is not None: ...                 # else it runs again, outside
+    """
+
+    def __init__(self, room: Room, job: Job[R]) -> None:
+        self._room: Final = room
+        self._job: Final = job
+
+    async def ran(self) -> R:
+        """Wait until a run of the body has ended; return what it returned.
+
+        Raises:
+            Whatever the body raised, or an error of the log: then nothing of it is in the log, and the transaction has ended.
+        """
+        job = self._job
+        while not job.future.done():
+            if job.held:
+                return cast(R, job.result)
+            await self._told()
+        return (await job.future).result
+
+    async def commit(self, part: Callable[[R], Contribution]) -> Committed[R] | None:
+        """Commit it with the owner's part of the record; return None if it runs again: then wait for that with `ran`.
+
+        Args:
+            part: makes the owner's part from what the body returned: again, if the body runs again for this record.
+
+        Raises:
+            Fenced: what the part expects moved. AppendUnknown: perhaps it committed. As `ran`.
+        """
+        self._job.part = part
+        try:
+            self._room.join(self._job)
+        except Exception as error:
+            await self.end()
+            raise error
+        if not self._job.future.done() and not await self._told():
+            return None
+        return await self._job.future
+
+    async def end(self) -> None:
+        """Give it up, unless it is decided; return when its body has ended."""
+        await self._room.withdraw(self._job)
+
+    async def _told(self) -> bool:
+        job = self._job
+        job.owner = asyncio.get_running_loop().create_future()
+        try:
+            return await job.owner
+        except asyncio.CancelledError:
+            await self.end()
+            raise
+        finally:
+            job.owner = None
+
+
+def _noticed(future: asyncio.Future[Any]) -> None:
+    """An error that a caller did not wait for is no news."""
+    if not future.cancelled():
+        future.exception()
+
+
+def name_of(body: Callable[..., Any]) -> str:
+    return getattr(body, "__qualname__", None) or type(body).__qualname__
+
+
+def written(job: Job[Any]) -> Sequence[AnyEvent]:
+    """What it writes: nothing, if its body raised."""
+    return () if job.error is not None else transaction_of(job).staging.events
+
+
+def member_of(job: Job[Any]) -> Member:
+    assert job.member is not None
+    return job.member
+
+
+def transaction_of(job: Job[Any]) -> Transaction:
+    assert job.transaction is not None
+    return job.transaction

@@ -1,0 +1,104 @@
+"""From the records of an object to its state. Pure.
+
+    view   exists, value, expires_ms   as of `seen`: everything of the object at or below it is in
+           records, size               that lie above its last checkpoint: when the next one is due
+
+Two views of one object with the same `seen` are equal, whoever folded them and from wherever he began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from boki_common.errors import CorruptData
+from bokilib.records.codec import Json, JsonObject
+from bokistore.model.events import AnyEvent, Commit, Deleted, Expires, Ops, size_of
+from bokistore.model.operations import MISSING, AnyOperation, Missing, Result, apply
+
+
+class View(msgspec.Struct, frozen=True):
+    """An object as of a place of the log; see the module."""
+
+    name: str
+    seen: int = 0
+    exists: bool = False
+    value: JsonObject = {}
+    expires_ms: int | None = None
+    records: int = 0
+    size: int = 0
+
+    @property
+    def content(self) -> JsonObject | Missing:
+        """Its value, or MISSING."""
+        return self.value if self.exists else MISSING
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def apply_all(view: View, operations: Iterable[AnyOperation]) -> tuple[View, list[Result]]:
+    """A view after operations, and their results; those that cannot be done change nothing."""
+    content = view.content
+    results = []
+    for operation in operations:
+        content, result = apply(content, operation)
+        results.append(result)
+    if isinstance(content, Missing):
+        return view, results
+    return msgspec.structs.replace(view, exists=True, value=content), results
+
+
+def after_event(view: View, event: AnyEvent) -> View:
+    """A view after one event of whatever object."""
+    if isinstance(event, (Ops, Commit)):
+        return apply_all(view, event.operations)[0] if event.name == view.name else view
+    if isinstance(event, Deleted) and event.name == view.name:
+        return msgspec.structs.replace(view, exists=False, value={}, expires_ms=None)
+    if isinstance(event, Expires) and event.name == view.name and view.exists:
+        return msgspec.structs.replace(view, expires_ms=event.at_ms)
+    return view
+
+
+def after_record(view: View, seqnum: int, events: Iterable[AnyEvent]) -> View:
+    """A view after the next record of the object's stream."""
+    assert seqnum > view.seen, "records are folded in order, once"
+    size = view.size
+    for event in events:
+        if isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name == view.name:
+            size += size_of(event)
+            view = after_event(view, event)
+    return msgspec.structs.replace(view, seen=seqnum, records=view.records + 1, size=size)
+
+
+def checkpoint_data(view: View) -> bytes:
+    """The state of a view, for a checkpoint."""
+    return _encoder.encode((view.exists, view.value, view.expires_ms))
+
+
+def from_checkpoint(name: str, covers: int, data: bytes) -> View:
+    """The view that a checkpoint is. Raises CorruptData."""
+    try:
+        exists, value, *rest = msgspec.msgpack.decode(data, type=tuple[bool, dict[str, object], int | None])
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise CorruptData(f"a checkpoint of {name!r} is damaged: {fault}", covers=covers) from fault
+    content: JsonObject = {key: _json(item) for key, item in value.items()}
+    return View(name, covers, exists, content, rest[0])
+
+
+def _json(value: object) -> Json:
+    """What msgpack decodes of what was JSON is JSON."""
+    assert value is None or isinstance(value, (dict, list, str, int, float, bool))
+    return value
+
+
+def gone(name: str, seen: int) -> View:
+    """An object of which nothing is there as of a place. 0: as of which place is not known, or nothing was read yet."""
+    return View(name, seen)
+
+
+def unchanged(before: View, after: View) -> bool:
+    """Whether an object is the same as of two places. One that is not there has no record that says so: its places differ."""
+    return before.seen == after.seen or not (before.exists or after.exists)

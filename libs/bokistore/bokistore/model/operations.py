@@ -1,0 +1,292 @@
+"""Operations on an object. Pure, and total: one that cannot be done changes nothing, for whoever reads it, for ever.
+
+An operation without a condition sits in the log before anybody knows whether it can be done. So every reader has to come to
+the same result, without looking at other objects: an error is a value, and the state is as before.
+
+| operation | does | result |
+|---|---|---|
+| set(path, value) | puts a value; makes objects on the way; behind the end of an array it appends | None |
+| make_object(path), make_array(path) | makes one, unless there is one | None |
+| push(path, value, limit) | appends to an array, made if it is not there; with a limit drops from its head | its length |
+| pop(path) | takes the last of an array | what it took |
+| inc(path, delta) | adds to a number, 0 if it is not there | the sum |
+| delete(path) | removes | whether it was there |
+| merge(path, patch) | merges a patch (RFC 7386) | None |
+
+An object is a JSON object; it exists from its first operation that could be done. States share what did not change: nobody
+changes one in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokilib.records.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
+from bokistore.errors import OperationFailed
+from bokistore.model.dotted_paths import Keys, index_of, parse
+from bokistore.model.merge_patch import merged
+
+
+class Missing:
+    """Where nothing is: null is a value."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"  # there is one, also behind a copy
+
+
+MISSING: Final = Missing()
+Found: TypeAlias = Json | Missing
+
+
+class Operation(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all operations; as they are stored, `[name, path, …]`."""
+
+    path: str
+
+
+class Set(Operation, tag="set", frozen=True):
+    """Puts a value."""
+
+    value: Any  # JSON, checked by `checked`: msgspec knows no recursive aliases
+
+
+class MakeObject(Operation, tag="make_object", frozen=True):
+    """Makes an object."""
+
+
+class MakeArray(Operation, tag="make_array", frozen=True):
+    """Makes an array."""
+
+
+class Push(Operation, tag="push", frozen=True):
+    """Appends to an array; with a limit it keeps so many."""
+
+    value: Any  # JSON
+    limit: int | None = None
+
+
+class Pop(Operation, tag="pop", frozen=True):
+    """Takes the last of an array."""
+
+
+class Inc(Operation, tag="inc", frozen=True):
+    """Adds to a number."""
+
+    delta: int | float
+
+
+class Delete(Operation, tag="delete", frozen=True):
+    """Removes what is at a path."""
+
+
+class Merge(Operation, tag="merge", frozen=True):
+    """Merges a patch."""
+
+    patch: Any  # JSON
+
+
+AnyOperation: TypeAlias = Set | MakeObject | MakeArray | Push | Pop | Inc | Delete | Merge
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Why an operation changed nothing."""
+
+    operation: AnyOperation
+    reason: str
+
+    def error(self, name: str) -> OperationFailed:
+        """For whoever wanted it done."""
+        kind = str(self.operation.__struct_config__.tag)
+        return OperationFailed(
+            f"{kind} at {self.operation.path!r} of {name!r} changed nothing: {self.reason}",
+            object=name,
+            path=self.operation.path,
+            operation=kind,
+            reason=self.reason,
+        )
+
+
+Result: TypeAlias = Json | Failed
+
+
+class _Refused(Exception):
+    """Within `apply`."""
+
+
+def checked(operation: AnyOperation) -> AnyOperation:
+    """Return an operation as it is when it is given: nothing of it is shared with the caller. Raises InvalidArgument, NotEncodable."""
+    parse(operation.path)
+    if isinstance(operation, Set):
+        return Set(operation.path, copy_json(check_json(operation.value)))
+    if isinstance(operation, Merge):
+        return Merge(operation.path, copy_json(check_json(operation.patch)))
+    if isinstance(operation, Push):
+        limit = operation.limit
+        value = copy_json(check_json(operation.value))
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidArgument(f"expected a limit of 1 or more, or None, found {limit!r}")
+        return Push(operation.path, value, limit)
+    if isinstance(operation, Inc) and (
+        isinstance(operation.delta, bool) or not isinstance(check_json(operation.delta), (int, float))
+    ):
+        raise InvalidArgument(f"expected a number to add, found {operation.delta!r}")
+    return operation
+
+
+def apply(value: JsonObject | Missing, operation: AnyOperation) -> tuple[JsonObject | Missing, Result]:
+    """The object after an operation, and its result; or as it was, and why. Never raises."""
+    try:
+        result: list[Json] = []
+        keys = parse(operation.path)
+        after = _changed(value, keys, 0, lambda found: _edit(found, operation, result), _creates(operation))
+        if isinstance(after, Missing):
+            if isinstance(value, Missing):
+                return value, result[0]
+            raise _Refused("an object is deleted as a whole by `store.delete(name)`")
+        if not isinstance(after, dict):
+            raise _Refused(f"an object is a JSON object, and would be {_kind(after)}")
+        return after, result[0]
+    except (_Refused, InvalidArgument, RecursionError) as refused:
+        return value, Failed(operation, str(refused))
+
+
+def look(value: JsonObject | Missing, keys: Keys) -> Found:
+    """What is at a path."""
+    found: Found = value
+    for key in keys:
+        if isinstance(found, dict):
+            found = found.get(key, MISSING)
+        elif isinstance(found, list):
+            index = index_of(key)
+            found = found[index] if index is not None and index < len(found) else MISSING
+        else:
+            return MISSING
+    return found
+
+
+def _creates(operation: AnyOperation) -> bool:
+    return not isinstance(operation, (Pop, Delete))
+
+
+def _changed(value: Found, keys: Keys, at: int, edit: Callable[[Found], Found], creates: bool) -> Found:
+    """A copy of what is on the way to a path, with what is there edited; shares the rest."""
+    if at == len(keys):
+        return edit(value)
+    key = keys[at]
+    if isinstance(value, Missing):
+        if not creates:
+            return MISSING if edit(MISSING) is MISSING else value
+        value = {}
+    if isinstance(value, dict):
+        child: Found = value.get(key, MISSING)
+        new = _changed(child, keys, at + 1, edit, creates)
+        if new is child:
+            return value
+        copied = dict(value)
+        if isinstance(new, Missing):
+            del copied[key]
+        else:
+            copied[key] = new
+        return copied
+    if isinstance(value, list):
+        return _changed_array(value, keys, at, edit, creates)
+    raise _Refused(f"{key!r} is wanted of {_kind(value)}")
+
+
+def _changed_array(value: list[Json], keys: Keys, at: int, edit: Callable[[Found], Found], creates: bool) -> Found:
+    index = index_of(keys[at])
+    if index is None:
+        raise _Refused(f"an array has indexes, and no {keys[at]!r}")
+    if index > len(value):
+        raise _Refused(f"the array ends at {len(value)}, and {index} is behind it")
+    child: Found = value[index] if index < len(value) else MISSING
+    new = _changed(child, keys, at + 1, edit, creates)
+    if new is child:
+        return value
+    copied = list(value)
+    if isinstance(new, Missing):
+        del copied[index]
+    elif index == len(value):
+        copied.append(new)
+    else:
+        copied[index] = new
+    return copied
+
+
+def _edit(found: Found, operation: AnyOperation, result: list[Json]) -> Found:
+    """What is put where `found` was; its result goes to `result`."""
+    if isinstance(operation, Inc):
+        after: Found = _sum(found, operation.delta)
+        result.append(after if not isinstance(after, Missing) else None)
+        return after
+    if isinstance(operation, Push):
+        items = _array(found, "pushed to")
+        pushed = [*items, operation.value]
+        result.append(min(len(pushed), operation.limit or len(pushed)))
+        return pushed if operation.limit is None else pushed[-operation.limit :]
+    if isinstance(operation, Pop):
+        items = _array(found, "popped from")
+        if not items:
+            raise _Refused("there is nothing to pop")
+        result.append(items[-1])
+        return items[:-1]
+    if isinstance(operation, Delete):
+        result.append(found is not MISSING)
+        return MISSING
+    result.append(None)
+    if isinstance(operation, Set):
+        return _json(operation.value)
+    if isinstance(operation, Merge):
+        return merged(None if isinstance(found, Missing) else found, _json(operation.patch))
+    wanted: Json = {} if isinstance(operation, MakeObject) else []
+    if isinstance(found, Missing):
+        return wanted
+    if type(found) is not type(wanted):
+        raise _Refused(f"there is {_kind(found)} already")
+    return found
+
+
+def _json(value: Any) -> Json:
+    """What was checked when it was made, or came from a record."""
+    json: Json = value
+    return json
+
+
+def _array(found: Found, what: str) -> list[Json]:
+    if isinstance(found, Missing):
+        return []
+    if not isinstance(found, list):
+        raise _Refused(f"{_kind(found)} cannot be {what}")
+    return found
+
+
+def _sum(found: Found, delta: int | float) -> Found:
+    if isinstance(found, Missing):
+        found = 0
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise _Refused(f"nothing can be added to {_kind(found)}")
+    try:
+        total = found + delta
+    except OverflowError as fault:
+        raise _Refused("the sum is no number that can be stored") from fault
+    if (isinstance(total, float) and not math.isfinite(total)) or (
+        isinstance(total, int) and not INT_MIN <= total <= INT_MAX
+    ):
+        raise _Refused("the sum is no number that can be stored")
+    return total
+
+
+def _kind(value: Found) -> str:
+    """What a value is, for people."""
+    if isinstance(value, Missing):
+        return "nothing"
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")

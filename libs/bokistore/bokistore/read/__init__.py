@@ -1,0 +1,1 @@
+"""Reading objects: snapshots, cached and followed views, watches."""

@@ -1,0 +1,146 @@
+"""Objects that are read often are followed, and read from memory: `StoreSettings(followed_objects=255)`.
+
+A read at the consistency of a session is answered from memory if what was delivered of the object is all that a read of this session would
+return (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
+handed), and a request that was sent within `within_s` found nothing more. Else the log is read, as always; the cursor sends a request too,
+for all that it follows, and the reads after it are answered from memory again.
+
+- A view that is followed is folded from what is delivered, and from nothing else; it begins behind the view that was read.
+- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read ends this: a later read goes to the log.
+- A cursor that fails begins anew, and is not current before it has; one that ended never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import boki
+from boki_common.errors import BokiError
+from bokilib.append.log import Log, Read
+from bokilib.follow.follower import Follower
+from bokilib.records import tags
+from bokistore.model.events import PICKER
+from bokistore.model.fold import View, after_record
+from bokistore.read.follow_choice import FollowChoice
+from bokistore.read.view_cache import ViewCache
+
+REFRESH_S: Final = 0.02
+"""Between two requests of a cursor: a session that appends all the time is never current for long."""
+
+
+class FromMemory(NamedTuple):
+    """Views, all as of one place."""
+
+    place: int
+    views: list[View]
+
+
+class FollowedViews:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(
+        self, log: Log, cache: ViewCache, *, limit: int, within_s: float, changed: Callable[[View], None]
+    ) -> None:
+        """
+        Args:
+            cache: is given each view that was folded, and changed is called with it.
+        """
+        self._log = log
+        self._cache = cache
+        self._within_s = within_s
+        self._changed = changed
+        self._choice: Final = FollowChoice(limit)
+        self._follower: Final = Follower(log)
+        self._views: dict[str, View] = {}
+        self._refreshed_s = float("-inf")
+        self._clock = asyncio.get_running_loop().time
+        self.served = 0
+        """Reads that were answered from memory so far."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._views
+
+    def read(self, names: Sequence[str]) -> FromMemory | None:
+        """Reads objects as of one place from memory; None: what is in memory may be older than a read of the session."""
+        found: list[View] = []
+        place = 0
+        for name in names:
+            view = self._views.get(name)
+            if view is None:
+                return None
+            current = self._follower.current(tags.store_object(name), within_s=self._within_s)
+            if not current:
+                self._refresh(name)
+                return None
+            place = min(place, current) if found else current
+            found.append(view)
+        if not found or place < (self._log.book.position or 0) or any(view.seen > place for view in found):
+            return None
+        now_s = self._clock()
+        for name in names:
+            self._choice.read(name, now_s)
+        self.served += 1
+        return FromMemory(place, found)
+
+    def read_from_log(self, views: Iterable[View]) -> None:
+        """These were read from the log, and nothing newer of them was seen: those that are read often are followed from here on."""
+        now_s = self._clock()
+        for view in views:
+            if view.seen and self._choice.read_from_log(view.name, now_s):
+                self._follow(view, now_s)
+
+    async def close(self) -> None:
+        """Ends following; from now on all reads go to the log."""
+        self._views.clear()
+        await self._follower.close()
+
+    def _follow(self, view: View, now_s: float) -> None:
+        tag = tags.store_object(view.name)
+        there, longest = self._choice.room(now_s)
+        if not there or tag in self._follower:  # names that are very long may share a stream
+            return
+        if longest is not None:
+            self._unfollow(longest)
+        self._views[view.name] = view
+        self._choice.read(view.name, now_s)
+        self._follower.add(tag, view.seen + 1, partial(self._deliver, view.name))
+        self._follower.refresh(tag)
+
+    def _unfollow(self, name: str) -> None:
+        if self._views.pop(name, None) is not None:
+            self._choice.drop(name)
+            self._follower.discard(tags.store_object(name))
+
+    def _deliver(self, name: str, item: Read | boki.Gap | BokiError) -> None:
+        view = self._views.get(name)
+        if view is None:
+            return
+        if not isinstance(item, Read) or self._choice.idle(name, self._clock()):
+            self._unfollow(name)
+            return
+        seqnum = item.record.seqnum
+        if seqnum <= view.seen:
+            return
+        known = self._cache.get(name)  # of one place all views are equal, but for what was counted again
+        if known is not None and known.view.seen == seqnum:
+            self._views[name] = known.view
+            return
+        if known is not None and known.view.seen == view.seen:
+            view = known.view
+        try:
+            view = after_record(view, seqnum, PICKER.of(seqnum, item.envelope, name))
+        except BokiError:
+            self._unfollow(name)
+            return
+        self._views[name] = view
+        self._cache.put(view)
+        self._changed(view)
+
+    def _refresh(self, name: str) -> None:
+        now_s = self._clock()
+        if now_s - self._refreshed_s >= REFRESH_S:
+            self._refreshed_s = now_s
+            self._follower.refresh(tags.store_object(name))

@@ -1,0 +1,101 @@
+"""The newest views that this process has made, and up to where each is known to hold. Pure.
+
+    known    view       as of `view.seen`
+             upto       nothing of the object lies above `view.seen` and at or below this
+             steady     when it was last looked at, nobody else had changed it
+
+A known view is the object as of every place from `view.seen` to `upto`: for these no request is needed. Several known views are a
+snapshot where their ranges meet (`common_place`). Whether they are the newest, only the log knows: an append that expects it, or
+a query.
+
+An object that is not there is known as of a place too, and says nothing of the places below: it may have been there, and be forgotten. One
+that was read as of now was missing as of some place at or above `view.seen`, and which one the log did not tell. Such a view is
+*unproven*: `upto` is 0, it holds at no place, and only what is new above it may be read (`beyond`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bokistore.model.fold import View
+
+CACHED_VIEWS: Final = 10_000
+
+
+class Known(NamedTuple):
+    """See the module."""
+
+    view: View
+    upto: int
+    steady: bool = True
+
+    def holds_at(self, place: int) -> bool:
+        """Whether it is the object as of a place."""
+        return self.view.seen <= place <= self.upto
+
+    @property
+    def beyond(self) -> int:
+        """The place above which records of the object are new."""
+        return max(self.view.seen, self.upto)
+
+
+def common_place(several: Iterable[Known], least: int = 0) -> int:
+    """The newest place as of which all of them hold, if there is one at or above `least`; else 0. `several` has one at least."""
+    views = list(several)
+    newest = min(known.upto for known in views)
+    return newest if newest >= max(least, *(known.view.seen for known in views)) else 0
+
+
+class ViewCache:
+    """The views of a process, the longest unused dropped."""
+
+    def __init__(self, limit: int = CACHED_VIEWS) -> None:
+        self._limit = limit
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps any."""
+        return self._limit > 0
+
+    def get(self, name: str) -> Known | None:
+        known = self._known.get(name)
+        if known is not None:
+            self._known.move_to_end(name)
+        return known
+
+    def put(self, view: View, *, upto: int = 0, steady: bool | None = None, proven: bool = True) -> None:
+        """Note a view, and that it holds up to a place; do nothing where a newer one is known.
+
+        Args:
+            upto: at or below `view.seen` it has no effect.
+            steady: None: as it was.
+            proven: whether it holds at `view.seen`; see the module.
+        """
+        before = self._known.get(view.name)
+        if not self._limit or (before is not None and before.view.seen > view.seen):
+            return
+        upto = max(upto, view.seen) if proven else 0
+        if before is not None and before.view.seen == view.seen:
+            upto = max(upto, before.upto)
+        if steady is None:
+            steady = before is None or before.steady
+        self._known[view.name] = Known(view, upto, steady)
+        self._known.move_to_end(view.name)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def recount(self, name: str, records: int, size: int) -> None:
+        """What lies above the newest checkpoint of an object was counted again; where that is less, it counts from now on."""
+        known = self._known.get(name)
+        if known is not None and known.view.records > records:
+            view = msgspec.structs.replace(known.view, records=records, size=size)
+            self._known[name] = known._replace(view=view)
+
+    def drop(self, name: str) -> None:
+        """Forgets a view of which something may be gone from the log."""
+        self._known.pop(name, None)

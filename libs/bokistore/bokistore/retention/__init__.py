@@ -1,0 +1,1 @@
+"""Checkpoints, expiry, and the upkeep that a store does beside the program."""

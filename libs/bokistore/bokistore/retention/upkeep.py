@@ -1,0 +1,119 @@
+"""What a store does beside the program: checkpoints of what this process sees grow, and what it carries for all.
+
+Nothing depends on it: what is not done is done by whoever sees it next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from boki_common.errors import BokiError
+from bokilib.append.log import Read
+from bokilib.records.conflict_rules import Expected
+from bokilib.records.tags import bucket_of
+from bokistore.model.directory_rules import Directory
+from bokistore.model.events import LIBRARY, PICKER, AnyEvent, Entry
+from bokistore.model.fold import View
+from bokistore.model.subjects import Subject, of_bucket, subjects_of
+from bokistore.retention.checkpointer import Checkpointer
+
+DUE_SUBJECTS: Final = 4_096
+"""Subjects that wait for a checkpoint of this process; others are noted again when they are read."""
+
+
+class Upkeep:
+    """Checkpoints that are due, one after the other. `records` and `size`: see `StoreSettings`."""
+
+    def __init__(self, checkpointer: Checkpointer, *, records: int, size: int, on: bool) -> None:
+        self._checkpointer = checkpointer
+        self._records = records
+        self._size = size
+        self._on = on
+        self._due: dict[Subject, None] = {}
+        self._entered: Counter[Subject] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def saw(self, view: View) -> None:
+        """An object was folded, or is known to have changed."""
+        if view.records >= self._records or view.size >= self._size:
+            self._note(Subject(view.name))
+
+    def saw_directory(self, directory: Directory) -> None:
+        """A bucket of a collection was folded."""
+        if directory.records >= self._records or directory.size >= self._size:
+            self._note(of_bucket(directory.collection, directory.bucket))
+
+    def committed(self, events: Iterable[AnyEvent]) -> None:
+        """Events of this process are in the log: who only creates names never folds their directory."""
+        if not self._on:
+            return
+        for event in events:
+            if isinstance(event, Entry):
+                subject = of_bucket(event.collection, bucket_of(event.id))
+                self._entered[subject] += 1
+                if self._entered[subject] >= self._records:
+                    self._note(subject)
+        if len(self._entered) > DUE_SUBJECTS:
+            self._entered.clear()
+
+    def _note(self, subject: Subject) -> None:
+        if not self._on:
+            return
+        self._entered.pop(subject, None)
+        if len(self._due) < DUE_SUBJECTS:
+            self._due[subject] = None
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            self._task = loop.create_task(self._tend(), name="bokistore checkpoints")
+
+    async def _tend(self) -> None:
+        while self._due:
+            subject = next(iter(self._due))
+            try:
+                await self.tend(subject)
+            except BokiError:
+                pass  # it is noted again by whoever reads it next
+            self._due.pop(subject, None)
+
+    async def tend(self, subject: Subject) -> int:
+        """Makes a checkpoint, unless another process was faster, and trims what it replaces; returns where it is."""
+        made = await self._checkpointer.checkpoint_subject(subject, records=self._records, size=self._size)
+        if made:
+            await self._checkpointer.remove_old([subject])
+        return made
+
+    async def close(self) -> None:
+        """Waits for checkpoints that are under way."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class StoreCarried:
+    """What of a store is carried forward: all of it, for nothing of it has an owner. Implements `bokilib.retention.carrier.Carries`."""
+
+    def __init__(self, checkpointer: Checkpointer, tend: Callable[[], Awaitable[object]]) -> None:
+        self._checkpointer = checkpointer
+        self._tend = tend
+        self._subjects: dict[Subject, None] = {}
+
+    @property
+    def library(self) -> str:
+        return LIBRARY
+
+    def collect(self, read: Read) -> int:
+        self._subjects |= dict.fromkeys(subjects_of(PICKER.of(read.record.seqnum, read.envelope)))
+        return len(self._subjects)
+
+    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+        subjects, self._subjects = list(self._subjects), {}
+        before = self._checkpointer.unreadable
+        carried = await self._checkpointer.carry(subjects, now_ms, fence, carry_ms=carry_ms)
+        unreadable = self._checkpointer.unreadable - before
+        await self._checkpointer.remove_old(subjects, now_ms)
+        return carried, unreadable
+
+    async def tend(self) -> None:
+        await self._tend()

@@ -1,0 +1,67 @@
+"""Histories that are kept, and replayed against the code as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bokiflow
+from boki.testing import MemoryCluster
+from boki_common.errors import CorruptData
+from bokiflow import App, Call, Json, NonDeterminism, NoSuchWorkflow, NotRegistered
+from bokiflow.client.replayer import export, replay
+from libs.tests.flow.conftest import working
+from libs.tests.flow.shop import Shop
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+async def test_each_history_of_the_shop_fits_its_code_in_whole_and_in_every_part(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        calls: list[Call[Any]] = [shop.steps.call(3), shop.parent.call(2), shop.patient.call(0.001)]
+        for number, call in enumerate(calls):
+            await (await worker.start(call, id=f"x{number}")).result()
+            assert await replay(Shop().app, await export(worker.log, f"x{number}")) == []
+        handle = await worker.start(shop.wait.call(2), id="waits")
+        await handle.signal("go", 1)
+        assert await anext(handle.events("got")) == 1
+        assert await replay(Shop().app, await export(worker.log, "waits")) in (["signal 'go'"], ["step 'add' (0:2)"])
+        with pytest.raises(NoSuchWorkflow):
+            await export(worker.log, "nobody")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+async def test_golden_histories_of_earlier_versions_fit_still(path: Path) -> None:
+    assert await replay(Shop().app, path.read_bytes()) == []
+
+
+async def without_parameters() -> None:
+    pass
+
+
+async def test_another_code_is_found(cluster: MemoryCluster) -> None:
+    shop, other = Shop(), App("shop")
+
+    @other.workflow
+    async def steps(count: int) -> Json:
+        return await bokiflow.recv(str(count))
+
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(1), id="x")).result()
+        history = await export(worker.log, "x")
+    with pytest.raises(NonDeterminism, match="add"):
+        await replay(other, history)
+    with pytest.raises(NotRegistered):
+        await replay(App("shop"), history)
+    begun = App("shop")
+    begun.workflow(name="steps")(without_parameters)
+    parts = json.loads(history)
+    for kept in (history, json.dumps({**parts, "records": parts["records"][:1]}).encode()):
+        with pytest.raises(NonDeterminism, match="the arguments in its history cannot be given to this code"):
+            await replay(begun, kept)
+    with pytest.raises(CorruptData):
+        await replay(other, b"{}")

@@ -1,0 +1,710 @@
+"""Schedules: what is due is started once, whoever dies; paused, resumed, changed, removed, listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from io import StringIO
+from typing import Any, cast
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from boki_common.logs import configured
+from boki_common.testing.virtual_time import let_pass
+from bokiflow import App, Flow, Skipped, Timing, Worker
+from bokiflow.client import schedules
+from bokiflow.execute.composing import Composer, ComposerHost
+from bokiflow.model import cron
+from bokiflow.model.cron import Missed
+from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
+from bokiflow.model.records import Place
+from bokiflow.model.schedule_rules import id_of_firing
+from bokiflow.runtime.asks import Spawn
+from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow_tools.listing import Wanted, listing
+from bokilib.append.log import Log
+from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
+from libs.tests.flow.conftest import Inline, Stepping, working
+
+EVERY_S = 0.1
+QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
+"""Of a worker without heartbeats: hours of virtual time are short then."""
+BEATS: dict[str, Any] = {"lease_s": 60, "collect_every_s": 1e9}
+"""Of one with three heartbeats a minute, by which it knows the time."""
+
+
+def office(ran: list[str], every_s: float = EVERY_S) -> App:
+    """An app with one schedule, which makes up for all it missed."""
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> str:
+        ran.append(what)
+        return what
+
+    app.schedule("often", report.call("r"), every_s=every_s, missed="all")
+    return app
+
+
+async def fired(book: BookPort, every_ms: int = 100) -> list[int]:
+    """Times at which a schedule started something, in the order of the log: none twice, none left out; each ended at most once."""
+    log = Log(book)
+    found: list[int] = []
+    ended: list[str] = []
+    async for item in book.read():
+        if isinstance(item, boki.Gap):
+            continue
+        for event in PICKER.of(item.seqnum, await log.open(item)):
+            if isinstance(event, Started) and event.name == "report":
+                at = datetime.fromisoformat(event.id.removeprefix("schedule/often/"))
+                found.append(round(at.timestamp() * 1_000))
+            elif isinstance(event, Ended):
+                ended.append(event.id)
+    assert len(set(ended)) == len(ended)
+    assert found == [found[0] + every_ms * number for number in range(len(found))]
+    return found
+
+
+async def comes_to(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Lets others run, and timers fire, until something holds."""
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0)
+
+
+async def fired_to(book: BookPort, count: int) -> None:
+    """Let others run until a schedule has started something so often: a step may run more often, where its worker was left meanwhile."""
+
+    async def so() -> bool:
+        return len(await fired(book)) >= count
+
+    await comes_to(so)
+
+
+async def ran_to(ran: list[str], count: int) -> None:
+    async def so() -> bool:
+        return len(ran) >= count
+
+    await comes_to(so)
+
+
+async def test_what_is_due_is_started_once_under_the_name_of_its_time(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    async with working(cluster, office(ran)) as worker:
+        await ran_to(ran, 3)
+        (one,) = await worker.flow.schedules.list()
+        assert (one.name, one.workflow, one.args, one.paused) == ("often", "report", [["r"], {}], False)
+        times = await fired(worker.log.book)
+        id = id_of_firing("schedule/often", times[1])
+        assert await worker.handle(id).result() == "r"
+
+
+async def test_another_worker_goes_on_without_doubling_or_leaving_out(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    for count in (3, 8):
+        async with working(cluster, office(ran)) as worker:
+            await fired_to(worker.log.book, count)
+    assert len(await fired(worker.log.book)) >= 8
+
+
+async def test_two_workers_keep_one_schedule(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    async with working(cluster, office(ran), "one") as first, working(cluster, office(ran), "two"):
+        await ran_to(ran, 5)
+        assert len(await fired(first.log.book)) >= 5
+
+
+async def test_it_is_paused_resumed_changed_and_removed(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = office(ran)
+    async with working(cluster, app) as worker:
+        own = worker.flow.schedules
+
+        async def listed(**facts: Any) -> None:
+            async def so() -> bool:
+                found = await own.list()
+                return bool(found) and all(getattr(found[0], name) == value for name, value in facts.items())
+
+            await comes_to(so)
+
+        await ran_to(ran, 1)
+        await own.pause("often")
+        await listed(paused=True, next_ms=None)
+        await own.resume("often")
+        await listed(paused=False)
+        await ran_to(ran, len(ran) + 1)
+        await own.set(schedules.planned("often", app.find("report").call("other"), Timing(every_s=3_600)))
+        await listed(args=[["other"], {}], timing=Timing(every_s=3_600))
+        await own.remove("often")
+
+        async def gone() -> bool:
+            return await own.list() == []
+
+        await comes_to(gone)
+        count = len(ran)
+        await own.set(app.plans["often"])
+        await ran_to(ran, count + 1)
+        with pytest.raises(boki.InvalidArgument, match="there is no schedule 'daily', there are"):
+            await own.pause("daily")
+
+
+async def test_its_history_begins_anew_after_some_rounds(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "ROUNDS", 3)
+    ran: list[str] = []
+    async with working(cluster, office(ran)) as worker:
+        await ran_to(ran, 10)
+        await fired(worker.log.book)
+        assert len([done async for done in worker.handle("schedule/often").steps()]) < 10
+
+
+def test_names_are_taken_once_and_without_a_stroke() -> None:
+    app = office([])
+    call = app.find("report").call("r")
+    for name in ("often", "", "a/b"):
+        with pytest.raises(boki.InvalidArgument):
+            app.schedule(name, call, every_s=60)
+    with pytest.raises(boki.InvalidArgument, match="Boki's own"):
+
+        @app.workflow(name="boki.mine")
+        async def mine() -> None: ...
+
+
+@pytest.mark.parametrize("stops_at", [1, 2, 3])
+@in_virtual_time
+async def test_a_worker_that_takes_over_right_after_a_firing_doubles_nothing(stops_at: int) -> None:
+    """It has another name, so it waits for a lease: the one before stops without a word when something was just started."""
+    ran: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for name, count in (("one", stops_at), ("two", stops_at + 4)):
+            async with working(cluster, office(ran, 2.0), name, lease_s=3.0) as worker:
+                while len(ran) < count:
+                    await let_pass(0.005)
+        assert len(await fired(worker.log.book, 2_000)) >= stops_at + 4
+
+
+PERIOD_MS = 600_000
+
+
+async def fired_in_periods(book: BookPort) -> list[int]:
+    """Which multiples of the period, in the order of the log; none twice."""
+    log, found = Log(book), list[int]()
+    async for item in book.read():
+        if not isinstance(item, boki.Gap):
+            for event in PICKER.of(item.seqnum, await log.open(item)):
+                if isinstance(event, Started) and event.name == "report":
+                    at = datetime.fromisoformat(event.id.removeprefix("schedule/often/"))
+                    found.append(round(at.timestamp() * 1_000) // PERIOD_MS)
+    assert len(set(found)) == len(found)
+    return found
+
+
+def periodic(missed: Missed) -> App:
+    app = App("office")
+
+    @app.workflow
+    async def report() -> None: ...
+
+    app.schedule("often", report.call(), every_s=PERIOD_MS / 1_000, missed=missed)
+    return app
+
+
+@pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 17), ("skip", 18)])
+@in_virtual_time
+async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(missed: Missed, left_out: int) -> None:
+    """Three hours are 18 firings that are late when it is noticed, and then comes one in time. Then it goes on as ever."""
+    clock = Stepping()
+    async with (
+        MemoryCluster(clock=clock) as cluster,
+        working(cluster, periodic(missed), **BEATS) as worker,
+    ):
+        await let_pass(700)
+        before = await fired_in_periods(worker.log.book)
+        clock.ahead_ms += 18 * PERIOD_MS
+        await let_pass(1_900)
+        found = await fired_in_periods(worker.log.book)
+    assert found[: len(before)] == before and found == sorted(found)
+    wanted = range(found[0], found[-1] + 1)
+    assert len(wanted) - len(found) == left_out and len(found) >= len(before) + 3
+
+
+@pytest.mark.parametrize("another", [False, True])
+@in_virtual_time
+async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: bool) -> None:
+    """Neither here nor by a worker that knows no other time. When the time has come again, it goes on."""
+    clock, found = Stepping(), [0]
+    async with MemoryCluster(clock=clock) as cluster:
+        async with working(cluster, periodic("all"), **BEATS) as worker:
+            await let_pass(1_300)
+            before = await fired_in_periods(worker.log.book)
+            if not another:
+                clock.ahead_ms -= 6 * PERIOD_MS
+                await let_pass(9 * PERIOD_MS / 1_000)
+                found = await fired_in_periods(worker.log.book)
+        if another:
+            clock.ahead_ms -= 6 * PERIOD_MS
+            async with working(cluster, periodic("all"), **BEATS) as worker:
+                await let_pass(9 * PERIOD_MS / 1_000)
+                found = await fired_in_periods(worker.log.book)
+    assert found[: len(before)] == before
+    assert found == list(range(found[0], found[-1] + 1)) and len(before) + 2 <= len(found) <= len(before) + 4
+
+
+async def work(book: BookPort) -> None:
+    ran: list[str] = []
+    async with Worker(office(ran), book, name="w", bodies=Inline()):
+        await ran_to(ran, 2)
+
+
+async def program(book: BookPort) -> None:
+    await while_alive(book, work(book))
+
+
+async def check(book: boki.Book) -> None:
+    assert len(await fired(book)) >= 2
+
+
+async def test_a_crash_anywhere_starts_each_time_once() -> None:
+    assert (await crash_everywhere(program, program, check)).runs > 10
+
+
+@pytest.mark.nightly
+async def test_a_lost_answer_anywhere_starts_each_time_once() -> None:
+    assert (await crash_everywhere(program, program, check, kinds=UNKNOWNS)).runs > 3
+
+
+async def test_its_state_is_known_after_its_history_was_rewritten(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it emitted is trimmed then; after a restart it is not in its history either."""
+    monkeypatch.setattr(schedules, "ROUNDS", 3)
+    ran: list[str] = []
+    async with working(cluster, office(ran), **QUIET) as worker:
+        own = worker.flow.schedules
+        for count in (1, 10):
+            await ran_to(ran, count)
+            assert await worker._executors["schedule/often"].carry()
+            await comes_to(lambda: emitted_is_trimmed(worker))
+            (one,) = await own.list()
+            assert (one.name, one.paused) == ("often", False)
+        await own.pause("often")
+        await comes_to(lambda: is_paused(worker))
+    async with working(cluster, office(ran), **QUIET) as worker:
+        assert await is_paused(worker), "the next program finds it as it is set, and sets nothing"
+        commands = [one async for one in worker.handle("schedule/often").steps() if one.kind == "signal"]
+        assert len(commands) <= 1
+        await worker.flow.schedules.resume("often")
+        await ran_to(ran, len(ran) + 1)
+        await fired_each_once(worker.log.book)
+
+
+async def emitted_is_trimmed(worker: Worker) -> bool:
+    """Whether the stream of a schedule's states has nothing but checkpoints."""
+    tag = tags.flow_output("schedule/often", "state")
+    log = worker.log
+    async for item in log.book.read(tag):
+        if isinstance(item, boki.Record) and any(
+            isinstance(event, Emitted) for event in PICKER.of(item.seqnum, await log.open(item))
+        ):
+            return False
+    return True
+
+
+async def is_paused(worker: Worker) -> bool:
+    return [one.paused for one in await worker.flow.schedules.list()] == [True]
+
+
+async def fired_each_once(book: BookPort) -> list[str]:
+    """Ids of what a schedule started, in the order of the log: none twice."""
+    log = Log(book)
+    found = [
+        event.id
+        async for item in book.read()
+        if isinstance(item, boki.Record)
+        for event in PICKER.of(item.seqnum, await log.open(item))
+        if isinstance(event, Started) and event.name == "report"
+    ]
+    assert len(set(found)) == len(found)
+    return found
+
+
+async def test_one_that_is_refused_holds_up_no_other(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> str:
+        ran.append(what)
+        return what
+
+    for name in ("a", "b"):
+        app.schedule(name, report.call(name), every_s=EVERY_S)
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        await outside.start(report.call("not a schedule"), id="schedule/a")
+    async with working(cluster, app):
+        await ran_to(ran, 3)
+        assert set(ran) == {"b", "not a schedule"}
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@in_virtual_time
+async def test_one_that_ended_is_set_again_by_the_next_program(forgotten: bool) -> None:
+    """Its firings keep their names, so none is done twice; later programs find the newest."""
+    ran: list[str] = []
+    ids: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for turn in range(3):
+            app = office(ran, every_s=3_600)
+            async with working(cluster, app, "w", **QUIET, retention_s=3_600) as worker:
+                own = worker.flow.schedules
+                await comes_to(lambda: is_kept(worker))
+                ids.append((await own._find("often")).id)
+                await hours(worker, 1)
+                await ran_to(ran, turn + 1)
+                if turn < 2:
+                    await worker.handle(ids[-1]).cancel()
+                    await comes_to(lambda: has_status(worker, ids[-1], "cancelled"))
+                    assert await own.list() == []
+                    with pytest.raises(boki.InvalidArgument, match="no schedule 'often'"):
+                        await own.pause("often")
+                    for _ in range(4 if forgotten else 0):
+                        await hours(worker, 2)
+                        await worker.collect()
+        assert ids[0] == "schedule/often" and len(set(ids)) == (1 if forgotten else 3)
+        started = await fired_each_once((await cluster.connect()).book("shop"))
+        assert all(datetime.fromisoformat(id.removeprefix("schedule/often/")) for id in started)
+
+
+async def hours(worker: Worker, count: float) -> None:
+    """Lets time pass, also in the book."""
+    await let_pass(count * 3_600)
+    await worker._peers._members.beat()
+
+
+async def has_status(worker: Worker, id: str, status: str) -> bool:
+    return await worker.handle(id).status() == status
+
+
+async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
+    cluster: MemoryCluster,
+) -> None:
+    """A rolling deploy: the old program owns everything until it is drained."""
+    ran: list[str] = []
+    async with (
+        working(cluster, App("office"), "old", **QUIET) as old,
+        working(cluster, office(ran), "new", **QUIET) as new,
+    ):
+        await comes_to(lambda: is_kept(new))
+        assert not new._partitions.mine
+
+        async def two_are_set_aside() -> bool:
+            return len(old._takeover.aside) >= 2
+
+        await comes_to(two_are_set_aside)
+        assert await new.handle("schedule/often").status() == "running" and "schedule/often" in old._executors
+        await old.drain()
+        await ran_to(ran, 4)
+        await fired(new.log.book)
+
+
+async def is_kept(worker: Worker) -> bool:
+    return [one.name for one in await worker.flow.schedules.list()] == ["often"]
+
+
+def telling() -> App:
+    """An app whose scheduled workflow says for which time it runs: before a wait, after it, and what its child says."""
+    app = App("office")
+
+    @app.workflow
+    async def child() -> int | None:
+        return bokiflow.due_ms()
+
+    @app.workflow
+    async def report(again: int = 0) -> list[int | None]:
+        before = bokiflow.due_ms()
+        await let_pass(60)
+        if not again:
+            bokiflow.restart(1)
+        return [before, bokiflow.due_ms(), await child()]
+
+    app.schedule("often", report.call(), every_s=PERIOD_MS / 1_000, missed="all")
+    return app
+
+
+@in_virtual_time
+async def test_a_firing_knows_for_which_time_it_was_started_however_late() -> None:
+    """Also after a takeover, a restart and in a fork; its children, and what others start, were started for no time."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, telling(), "w", **BEATS) as worker:
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with working(cluster, telling(), "w", **BEATS) as worker:
+            await let_pass(30)
+            fired = [id for id in await worker.flow.find() if id.startswith("schedule/often/") and id.endswith("Z")]
+            assert len(fired) >= 4
+        async with working(cluster, app := telling(), "w", **BEATS) as worker:  # in the middle of their waits
+            for id in fired:
+                due_ms = round(datetime.fromisoformat(id.removeprefix("schedule/often/")).timestamp() * 1_000)
+                assert await worker.handle(id).result() == [due_ms, due_ms, None]
+            forked = await worker.handle(fired[0]).fork()
+            assert await forked.result() == await worker.handle(fired[0]).result()
+            by_hand = await worker.start(app.find("report").call(), id="by hand")
+            assert await by_hand.result() == [None, None, None]
+            debounced = await worker.flow.debounce(app.find("report").call(), id="x", quiet_s=1)
+            assert await debounced.result() == [None, None, None]
+
+
+@pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 3), ("skip", 4)])
+@in_virtual_time
+async def test_what_is_skipped_is_logged_once_and_listed(missed: Missed, left_out: int) -> None:
+    """Five periods without a worker. The workers after it replay the skip, and do not tell of it again."""
+    stream = StringIO()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic(missed), "w", **BEATS) as worker:
+            await let_pass(PERIOD_MS / 1_000)
+            (one,) = await worker.flow.schedules.list()
+            assert one.skipped is None and one.last is not None and one.next_ms == one.last.due_ms + PERIOD_MS
+            before_ms = one.last.due_ms
+        await let_pass(5 * PERIOD_MS / 1_000)
+        with configured(stream=stream):
+            for _ in range(3):
+                async with working(cluster, periodic(missed), "w", **BEATS) as worker:
+                    await let_pass(30)
+                    (one,) = await worker.flow.schedules.list()
+        fired = await fired_in_periods(worker.log.book)
+    assert one.next_ms is not None
+    out = [at for at in range(before_ms + PERIOD_MS, one.next_ms, PERIOD_MS) if at // PERIOD_MS not in fired]
+    assert left_out <= len(out) <= 5 * bool(left_out)
+    assert one.skipped == (Skipped(len(out), out[0], out[-1]) if left_out else None)
+    assert one.last is not None and one.last.due_ms == max(fired) * PERIOD_MS and one.last.status == "completed"
+    lines = [line for line in stream.getvalue().splitlines() if "schedule missed" in line]
+    assert len(lines) == (1 if left_out else 0)
+    for line in lines:
+        assert f"name=often missed={missed} count={len(out)} first={cron.text(one.timing, out[0])}" in line
+
+
+@in_virtual_time
+async def test_the_next_firing_lies_in_the_past_while_no_worker_is_there() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "w", **BEATS):
+            await let_pass(PERIOD_MS / 1_000 + 1)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with bokiflow.Flow(periodic("all"), (await cluster.connect()).book("shop")) as outside:
+            (one,) = await outside.schedules.list()
+            assert one.last is not None and one.next_ms == one.last.due_ms + PERIOD_MS
+            last = one.last
+            await outside.schedules.pause("often")
+            (one,) = await outside.schedules.list()
+            assert (one.paused, one.asked) == (False, "pause")
+            await outside.schedules.remove("often")
+            (one,) = await outside.schedules.list()
+            assert one.asked == "deletion"
+            with pytest.raises(boki.InvalidArgument, match="no schedule 'often'"):
+                await outside.schedules.resume("often")
+        async with working(cluster, periodic("all"), "w", **BEATS) as worker:  # whose code has it: it makes it again
+            await let_pass(30)
+            (one,) = await worker.flow.schedules.list()
+            assert (one.paused, one.asked) == (False, "")
+            assert one.last is not None and one.last.due_ms == last.due_ms + 3 * PERIOD_MS, (
+                "what was due before the pause"
+            )
+
+
+@in_virtual_time
+async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each restart hands on the state that the code has: it is what was read of the history right before."""
+    monkeypatch.setattr(schedules, "ROUNDS", 4)
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for turn in range(4):
+            async with working(cluster, periodic("last"), "w", **BEATS) as worker:
+                await let_pass(PERIOD_MS / 1_000 * (1 + turn % 2))
+                if turn % 3 == 1:
+                    await worker.flow.schedules.pause("often")
+                    await let_pass(PERIOD_MS / 1_000)
+                    await worker.flow.schedules.resume("often")
+                    await let_pass(1)
+                instance = worker._executors["schedule/often"].instance
+                view = await schedules.view_of(worker.log, "schedule/often")
+                assert view is not None and view.state == view.asked
+                main: Any = None if instance._root is None else instance._root.get_coro()
+                assert view.state == main.cr_await.cr_frame.f_locals["state"], "the schedule's own code"
+            await let_pass(turn % 2 * 4 * PERIOD_MS / 1_000)
+
+
+@in_virtual_time
+async def test_a_schedule_that_is_added_or_changed_while_the_worker_runs_is_kept() -> None:
+    """One that was deleted meanwhile does not come back with another one."""
+    app = App("office", replace=True)
+
+    @app.workflow
+    async def report() -> None: ...
+
+    async def listed(worker: Worker) -> dict[str, float]:
+        await let_pass(BEATS["lease_s"])
+        return {one.name: one.timing.every_s for one in await worker.flow.schedules.list()}
+
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, app, **BEATS) as worker:
+        await let_pass(1)
+        app.schedule("later", report.call(), every_s=600)
+        assert await listed(worker) == {"later": 600}
+        app.schedule("later", report.call(), every_s=900)
+        assert await listed(worker) == {"later": 900}
+        await worker.flow.schedules.remove("later")
+        app.schedule("other", report.call(), every_s=60)
+        assert await listed(worker) == {"other": 60}
+
+
+@in_virtual_time
+async def test_firings_that_are_made_up_for_are_started_and_found_in_due_order() -> None:
+    ran: list[int | None] = []
+
+    def program() -> App:
+        app = App("office")
+
+        @app.workflow
+        async def report() -> None:
+            ran.append(bokiflow.due_ms())
+
+        app.schedule("often", report.call(), every_s=1, missed="all")
+        return app
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, program(), "w", **BEATS):
+            await let_pass(5)
+        await let_pass(30)
+        async with working(cluster, program(), "w", **BEATS) as worker:
+            await let_pass(1)
+            found = [id for id in await worker.flow.find() if id.startswith("schedule/often/")]
+            page = await listing(worker.log, "office", Wanted(name="report"), limit=7)
+            listed = [one.started.id for one in page.rows]
+            while page.before is not None:
+                page = await listing(worker.log, "office", Wanted(name="report"), before=page.before, limit=7)
+                listed += [one.started.id for one in page.rows]
+    assert len(ran) >= 30 and ran == sorted(set(ran), key=lambda at: at or 0)
+    assert found == sorted(found) and len(found) == len(ran)
+    assert listed == found[::-1]
+
+
+@in_virtual_time
+async def test_what_was_missed_before_the_timing_changed_goes_by_the_old_timing() -> None:
+    """The worker after the one that died knows the new timing, and sets it before it takes the schedule over."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "one", **BEATS):
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with working(cluster, periodic("skip"), "two", **BEATS) as worker:
+            await let_pass(2 * PERIOD_MS / 1_000)
+            (one,) = await worker.flow.schedules.list()
+            found = await fired_in_periods(worker.log.book)
+        async with working(cluster, periodic("skip"), "two", **BEATS) as worker:  # replays it
+            await let_pass(1)
+            assert await worker.flow.schedules.list() == [one]
+            assert await worker.handle("schedule/often").status() == "running"
+    assert one.timing.missed == "skip" and one.skipped is None
+    assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 6
+    assert one.last is not None and one.last.due_ms == found[-1] * PERIOD_MS
+
+
+@pytest.mark.parametrize("command", ["pause", "remove"])
+@in_virtual_time
+async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(command: str) -> None:
+    """Nobody ran when the schedule was paused, and resumed, or removed."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "one", **BEATS):
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        app = periodic("all")
+        flow = Flow(app, (await cluster.connect()).book("shop"))
+        if command == "pause":
+            await flow.schedules.pause("often")
+            await flow.schedules.resume("often")
+        else:
+            await flow.schedules.remove("often")
+            app.plans.clear()
+        found: list[int] = []
+        for _ in range(2):  # the second replays it
+            async with working(cluster, app, "two", **BEATS) as worker:
+                await let_pass(PERIOD_MS / 4_000)
+                found = await fired_in_periods(worker.log.book)
+                assert await worker.handle("schedule/often").status() == "running"
+                assert len(await worker.flow.schedules.list()) == (command == "pause")
+    assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 4
+
+
+def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None:
+    composer = Composer(cast(ComposerHost, None), Place("schedule/often", ""), 1, 1)
+    invoked = Invoked("schedule/often", "0:1", "schedule/often/1", "report", "d")
+    plain = composer.entry(invoked, Spawn(detached=True)).more_bytes
+    large = composer.entry(invoked, Spawn(detached=True, attributes={"why": "x" * 4_000})).more_bytes
+    assert large >= plain + 4_000, "many firings of one look are more than one record"
+
+
+@in_virtual_time
+async def test_firings_are_found_by_attributes_that_may_have_their_time() -> None:
+    """Also after a restart; and attributes that change are a change of the schedule."""
+
+    def program(kind: str) -> App:
+        app = App("office")
+
+        @app.workflow
+        async def report() -> None: ...
+
+        attributes = {"kind": kind, "day": "{due:%Y-%m-%d}"}
+        app.schedule(
+            "often", report.call(), cron="30 0 * * *", timezone="Europe/Berlin", missed="all", attributes=attributes
+        )
+        return app
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, program("sales"), "w", **BEATS) as worker:
+            await let_pass(60)
+        await let_pass(2 * 86_400)
+        async with working(cluster, program("seats"), "w", **BEATS) as worker:
+            await let_pass(120)
+            (one,) = await worker.flow.schedules.list()
+            assert one.attributes["kind"] == "seats" and one.asked == ""
+        await let_pass(86_400)
+        async with working(cluster, program("seats"), "w", **BEATS) as worker:
+            await let_pass(120)
+            (found,) = await worker.flow.find(day="2023-11-16")
+            assert found == "schedule/often/2023-11-15T23:30:00Z", "the day in Berlin"
+            assert len(await worker.flow.find(kind="sales")) == 2 and len(await worker.flow.find(kind="seats")) == 1
+            assert await worker.handle("schedule/often").status() == "running"
+
+
+@pytest.mark.parametrize("wrong", ["{", "{day}", "{0}", "{due.nothing}", "{due:%"])
+def test_attributes_that_are_no_text_of_a_time_are_refused(wrong: str) -> None:
+    app = office([])
+    with pytest.raises(boki.InvalidArgument, match="expected an attribute such as"):
+        app.schedule("other", app.find("report").call("r"), every_s=60, attributes={"day": wrong})
+    with pytest.raises(boki.InvalidArgument, match="expected up to 8"):
+        app.schedule("other", app.find("report").call("r"), every_s=60, attributes=dict.fromkeys("123456789", "x"))
+
+
+async def test_a_schedule_that_is_paused_is_run_once_by_hand_with_the_time_as_due(cluster: MemoryCluster) -> None:
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> list[object]:
+        return [what, bokiflow.due_ms() is not None]
+
+    app.schedule("yearly", report.call("sales"), cron="0 0 1 1 *", attributes={"day": "{due:%Y}"})
+    async with working(cluster, app) as worker:
+        while not await worker.flow.schedules.list():
+            await asyncio.sleep(0)
+        await worker.flow.schedules.pause("yearly")
+        id = await worker.flow.schedules.run("yearly")
+        assert await worker.handle(id).result() == ["sales", True] and id.startswith("schedule/yearly/")
+        known = await worker.flow.known(id)
+        assert known is not None and set(known.attributes) == {"day"}
+        (kept,) = await worker.flow.schedules.list()
+        assert kept.last is None and (kept.next_ms is None or kept.asked == "pause")
+        with pytest.raises(boki.InvalidArgument, match="no schedule 'daily'"):
+            await worker.flow.schedules.run("daily")

@@ -1,0 +1,141 @@
+"""Bodies of steps: attempts, time-outs, outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+
+from boki_common.runtime.bodies import ThreadBodies
+from bokiflow import App, Retry
+from bokiflow.execute.body import Tried, run_body
+from bokiflow.model.flush import EVENT_BYTES
+from bokiflow.model.outcomes import Outcome
+from libs.tests.flow.conftest import Inline
+
+APP = App("body")
+ATTEMPTS: list[int] = []
+
+
+@APP.step(retry=Retry(attempts=3, delay_s=0))
+async def third_time(fails: int) -> int:
+    ATTEMPTS.append(1)
+    if len(ATTEMPTS) <= fails:
+        raise OSError(len(ATTEMPTS))
+    return len(ATTEMPTS)
+
+
+@APP.step(timeout_s=0.001)
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+@APP.step
+def blocks(value: int) -> int:
+    return value + 1
+
+
+@APP.step
+async def gives(value: Any) -> Any:
+    return value
+
+
+@APP.step
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+async def outcome(step: Any, *args: Any) -> Outcome:
+    return (await run_body(step, args, {}, Inline())).outcome
+
+
+def type_of(found: Outcome) -> str:
+    assert found.error is not None
+    return found.error.type
+
+
+async def test_attempts_go_on_until_one_succeeds_or_they_are_over() -> None:
+    ATTEMPTS.clear()
+    assert await outcome(third_time, 2) == Outcome(3)
+    ATTEMPTS.clear()
+    assert type_of(await outcome(third_time, 3)) == "builtins:OSError" and len(ATTEMPTS) == 3
+
+
+async def test_the_attempts_are_counted() -> None:
+    ATTEMPTS.clear()
+    assert await run_body(third_time, (1,), {}, Inline()) == Tried(Outcome(2), 2)
+
+
+async def test_an_attempt_that_takes_too_long_is_a_timeout_that_says_of_what_and_where() -> None:
+    found = await outcome(hang)
+    assert type_of(found) == "builtins:TimeoutError" and found.error is not None
+    assert found.error.message == "step 'hang' ran for longer than its timeout_s=0.001"
+    detail = found.error.detail
+    assert detail is not None and detail.cause is not None and detail.cause.detail is not None
+    assert "in hang" in detail.cause.detail.stack
+
+
+@APP.step(timeout_s=60)
+async def raises_a_timeout_of_its_own() -> None:
+    raise TimeoutError("of the shop")
+
+
+async def test_a_timeout_of_the_body_is_its_own() -> None:
+    found = await outcome(raises_a_timeout_of_its_own)
+    assert found.error is not None and found.error.message == "of the shop"
+
+
+async def test_a_body_that_blocks_goes_through_the_port() -> None:
+    assert await outcome(blocks, 1) == Outcome(2)
+
+
+async def test_results_that_no_log_takes_are_errors() -> None:
+    assert type_of(await outcome(gives, object())) == "bokilib.errors:NotEncodable"
+    assert type_of(await outcome(gives, "a" * EVENT_BYTES)) == "bokilib.errors:AtomicTooLarge"
+
+
+async def test_a_body_that_raises_cancellation_differs_from_one_that_is_cancelled() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await outcome(cancels_itself)
+
+
+@APP.step(retry=Retry(attempts=3, delay_s=0))
+async def raises(error: BaseException) -> None:
+    ATTEMPTS.append(1)
+    raise error
+
+
+@APP.step
+def first_of_nothing() -> int:
+    return next(iter([]))
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda one: type(one).__name__
+)
+async def test_what_would_end_the_program_ends_its_step_alone_and_is_not_retried(error: BaseException) -> None:
+    ATTEMPTS.clear()
+    assert type_of(await outcome(raises, error)) == f"builtins:{type(error).__name__}" and len(ATTEMPTS) == 1
+
+
+@APP.step
+async def long_loop() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+async def test_ctrl_c_while_a_body_runs_is_no_outcome_of_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            await run_body(long_loop, (), {}, Inline())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def test_a_function_that_asks_an_empty_iterator_fails() -> None:
+    found = (await run_body(first_of_nothing, (), {}, ThreadBodies())).outcome
+    assert type_of(found) == "builtins:RuntimeError"
+    assert found.error is not None and found.error.detail is not None and found.error.detail.cause is not None
+    assert found.error.detail.cause.type == "builtins:StopIteration"

@@ -1,0 +1,153 @@
+"""Every crash, every lost answer, a second worker anywhere: each feature finishes once. And defects that are planted are found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import boki
+from bokiflow import Call, Worker
+from bokiflow.execute import executor
+from bokiflow.model import records
+from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
+from bokiflow.runtime.asks import RunBody
+from bokilib.append.log import Log
+from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere, while_alive
+from libs.tests.flow.conftest import Inline, started
+from libs.tests.flow.shop import Shop
+
+FEATURES: dict[str, tuple[Callable[[Shop], Call[Any]], Any]] = {
+    "steps": (lambda shop: shop.steps.call(2), 1),
+    "at once": (lambda shop: shop.at_once.call(2), [1, 2, 4]),
+    "compensate": (lambda shop: shop.compensate.call("no"), "no: 2"),
+    "children": (lambda shop: shop.parent.call(2), 1),
+    "signals": (lambda shop: shop.wait.call(2), [1, 2]),
+    "timers": (lambda shop: shop.patient.call(0.001), "late 2"),
+    "restart": (lambda shop: shop.again.call(2, 0), 3),
+    "at most once": (lambda shop: shop.careful.call(3), None),
+}
+
+
+class Feature:
+    """One feature, as programs that are killed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.shop = Shop()
+
+    async def work(self, book: BookPort) -> None:
+        call, expected = FEATURES[self.name]
+        async with Worker(self.shop.app, book, name="w", bodies=Inline()) as worker:
+            handle = await started(worker, call(self.shop))
+            if self.name == "signals":
+                for number in (1, 2):
+                    await self.signal(worker, number)
+            found = await handle.result()
+            assert found == expected or (self.name == "at most once" and found in ("3", "interrupted"))
+
+    @staticmethod
+    async def signal(worker: Worker, number: int) -> None:
+        """Once, whoever did it before."""
+        async for item in worker.log.book.read(tags.flow_history("x")):
+            assert not isinstance(item, boki.Gap)
+            for event in PICKER.of(item.seqnum, await worker.log.open(item)):
+                if isinstance(event, Signalled) and event.value == number:
+                    return
+        try:
+            await worker.handle("x").signal("go", number)
+        except boki.OutcomeUnknown as unknown:
+            if not isinstance(await unknown.outcome(), boki.Committed):
+                await Feature.signal(worker, number)
+
+    async def program(self, book: BookPort) -> None:
+        await while_alive(book, self.work(book))
+
+    async def check(self, book: boki.Book) -> None:
+        """Each workflow ended once; of each step there is one outcome."""
+        log = Log(book)
+        ends: dict[str, int] = {}
+        steps: dict[tuple[str, str], int] = {}
+        async for item in book.read():
+            assert not isinstance(item, boki.Gap)
+            for event in PICKER.of(item.seqnum, await log.open(item)):
+                if isinstance(event, Ended):
+                    ends[event.id] = ends.get(event.id, 0) + 1
+                elif isinstance(event, Stepped):
+                    steps[event.id, event.key] = steps.get((event.id, event.key), 0) + 1
+        assert ends and set(ends.values()) == {1}
+        assert set(steps.values()) <= {1}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+async def test_a_crash_at_any_operation_changes_nothing(name: str) -> None:
+    feature = Feature(name)
+    explored = await crash_everywhere(feature.program, feature.program, feature.check)
+    assert explored.operations > 5 and explored.runs > 10
+
+
+@pytest.mark.parametrize("name", FEATURES)
+async def test_a_lost_answer_at_any_append_changes_nothing(name: str) -> None:
+    feature = Feature(name)
+    assert (await crash_everywhere(feature.program, feature.program, feature.check, kinds=UNKNOWNS)).runs > 3
+    if name == "at most once":
+        assert feature.shop.ran
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if name != "signals"])
+async def test_a_second_worker_that_takes_over_anywhere_changes_nothing(name: str) -> None:
+    feature = Feature(name)
+    assert (await start_anywhere(feature.program, feature.program, feature.check)).runs > 3
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("name", FEATURES)
+async def test_two_crashes_at_any_pair_of_operations_change_nothing(name: str) -> None:
+    feature = Feature(name)
+    assert (await crash_everywhere(feature.program, feature.program, feature.check, pairs=True)).runs > 100
+
+
+async def test_a_missing_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted defect: records of an executor that do not expect its claim."""
+    plain = records.own
+
+    def unfenced(place: Any, event: Any, held: Any) -> Contribution:
+        one = plain(place, event, held)
+        return Contribution(one.tags, {}, one.events)
+
+    monkeypatch.setattr(records, "own", unfenced)
+    feature = Feature("steps")
+    with pytest.raises((AssertionError, boki.BokiError, TimeoutError)):
+        await asyncio.wait_for(start_anywhere(feature.program, feature.program, feature.check), 20)
+
+
+async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted defect: a step that runs at most once is begun before the log has that it is."""
+    feature = Feature("at most once")
+    send = executor.Executor._send
+
+    def eager(self: executor.Executor) -> None:
+        for batch in (self._flush._open, *self._flush._closed):
+            after, batch.after = batch.after, []
+            for one in after:
+                if isinstance(one, RunBody):
+                    self._under_way.begin(one)
+                else:
+                    batch.after.append(one)
+        send(self)
+
+    monkeypatch.setattr(executor.Executor, "_send", eager)
+
+    async def check(book: boki.Book) -> None:
+        await feature.check(book)
+        ran, feature.shop.ran = feature.shop.ran.count("once"), []
+        assert ran <= 1
+
+    with pytest.raises(AssertionError):
+        await crash_everywhere(feature.program, feature.program, check)

@@ -1,0 +1,354 @@
+"""Transactions across workflows: what a body calls is a part of it, and all of it is one record."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, Worker, WorkflowCancelled
+from bokiflow.model.flow_events import PICKER, Attempted
+from bokiflow.testing import in_virtual_time
+from bokilib.append.log import Log
+from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from bokistore import BokiStore, StoreSettings, Transaction
+from libs.tests.flow.conftest import Inline, started, until
+
+
+class SoldOut(Exception):
+    pass
+
+
+class Agency:
+    """A process: a store and a worker of one log. A trip is a hotel and a flight, each booked by a workflow of its own."""
+
+    def __init__(self, book: BookPort, name: str = "w", lease_s: float = 15.0) -> None:
+        self.app = App("trips")
+        self.log = Log(book)
+        self.store = BokiStore(self.log, settings=StoreSettings(checkpoints=False))
+        self.worker = Worker(self.app, self.log, name=name, bodies=Inline(), lease_s=lease_s)
+        self.attempts = 0
+        self.first_attempt = asyncio.Event()
+        self.rival: BokiStore | None = None
+        app, store = self.app, self.store
+
+        async def take(tx: Transaction, what: str, most: int) -> int:
+            taken = await tx[what].get("taken", 0)
+            assert isinstance(taken, int)
+            if taken >= most:
+                raise SoldOut(what)
+            tx[what].set("taken", taken + 1)
+            return taken + 1
+
+        async def seen(tx: Transaction, what: str) -> bokiflow.Json:
+            return await tx[what].get("taken", 0)
+
+        @app.step
+        async def note(what: str) -> str:
+            return what
+
+        @app.workflow
+        async def reserve(what: str, most: int) -> int:
+            return await bokiflow.transact(store, take, await note(what), most)
+
+        @app.workflow
+        async def twice(what: str) -> list[bokiflow.Json]:
+            first = await bokiflow.transact(store, take, what, 9)
+            return [first, await reserve(what, 9), await bokiflow.transact(store, seen, what)]
+
+        @app.workflow
+        async def waits(what: str) -> None:
+            await bokiflow.transact(store, take, what, 9)
+            await bokiflow.recv("never")
+
+        self.reserve, self.twice, self.waits = reserve, twice, waits
+        self._roots()
+
+    def _roots(self) -> None:
+        app, store = self.app, self.store
+
+        async def both(tx: Transaction, most: int) -> list[int]:
+            self.attempts += 1
+            hotel = await self.reserve("hotel", 9)
+            if self.rival is not None and self.attempts == 1:
+                await self.rival.object("flight").inc("taken")
+            flight = await self.reserve("flight", most)
+            tx["trips"].inc("booked")
+            return [hotel, flight]
+
+        async def lenient(tx: Transaction) -> str:
+            try:
+                await self.reserve("hotel", 0)
+            except SoldOut as error:
+                tx["trips"].set("why", str(error))
+            return "stays at home"
+
+        async def deep(tx: Transaction) -> bokiflow.Json:
+            tx["hotel"].set("taken", 5)
+            return [*await self.twice("hotel"), await tx["hotel"].get("taken")]
+
+        async def at_once(tx: Transaction) -> None:
+            await asyncio.gather(self.reserve("hotel", 1), self.reserve("flight", 1))
+
+        async def never(tx: Transaction) -> None:
+            tx["trips"].inc("booked")
+            self.first_attempt.set()
+            await self.waits("hotel")
+
+        @app.workflow
+        async def trip(most: int) -> list[int]:
+            return await bokiflow.transact(store, both, most)
+
+        @app.workflow
+        async def home() -> str:
+            return await bokiflow.transact(store, lenient)
+
+        @app.workflow
+        async def nested() -> bokiflow.Json:
+            return await bokiflow.transact(store, deep)
+
+        @app.workflow
+        async def gathered() -> None:
+            await bokiflow.transact(store, at_once)
+
+        @app.workflow
+        async def endless() -> None:
+            await bokiflow.transact(store, never)
+
+        self.trip, self.home, self.nested, self.gathered, self.endless = trip, home, nested, gathered, endless
+
+
+OF_A_DEPLOY = """
+from bokiflow import App, transact
+app, store = App("trips"), None
+
+class {name}(Exception):
+    pass
+
+@app.workflow
+async def pay():
+    raise {name}("visa")
+
+async def lenient(tx):
+    try:
+        return await pay()
+    except {name}:
+        tx["trips"].inc("told")
+        return "told"
+    except Exception:
+        return "sent back"
+
+@app.workflow
+async def trip():
+    return await transact(store, lenient)
+"""
+
+
+async def test_a_transaction_does_not_go_on_with_an_error_of_a_part_whose_class_it_lacks(
+    cluster: MemoryCluster,
+) -> None:
+    """The part is run by a new program, and what called it by an old one: that is blocked, and the new one goes on with it."""
+    books = [(await cluster.connect()).book("shop") for _ in range(2)]
+    workers, stores = [], []
+    for book, name in zip(books, ("Declined", "Refused"), strict=True):
+        made = types.ModuleType(f"trips_{name}")
+        exec(OF_A_DEPLOY.format(name=name), made.__dict__)
+        log = Log(book)
+        stores.append(BokiStore(log, settings=StoreSettings(checkpoints=False)))
+        made.store = stores[-1]  # type: ignore[attr-defined]
+        workers.append(Worker(made.app, log, name=name, bodies=Inline()))
+    async with workers[0] as old, workers[1]:
+        handles = [await old.start(old.flow.app.find("trip").call(), id=f"x{n}") for n in range(12)]
+        assert {await handle.result(blocked="wait") for handle in handles} == {"told"}
+
+
+@pytest.fixture
+async def agency(book: boki.Book) -> Agency:
+    return Agency(book)
+
+
+async def book_trip(book: BookPort) -> None:
+    agency = Agency(book)
+
+    async def work() -> None:
+        async with agency.worker:
+            handle = await started(agency.worker, agency.trip.call(9))
+            assert await handle.result() == [1, 1]
+
+    await while_alive(book, work())
+
+
+async def values(book: boki.Book, *names: str) -> list[bokiflow.Json]:
+    found: list[bokiflow.Json] = list(await BokiStore(book).values(names, consistency="linearizable"))
+    return found
+
+
+async def booked_once(book: boki.Book) -> None:
+    assert await values(book, "hotel", "flight", "trips") == [{"taken": 1}, {"taken": 1}, {"booked": 1}]
+
+
+@pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
+@in_virtual_time
+async def test_a_crash_or_a_lost_answer_anywhere_books_all_of_it_once(kinds: tuple[FaultKind, ...]) -> None:
+    assert (await crash_everywhere(book_trip, book_trip, booked_once, kinds=kinds)).runs > 10
+
+
+@in_virtual_time
+async def test_a_second_worker_anywhere_books_all_of_it_once() -> None:
+    assert (await start_anywhere(book_trip, book_trip, booked_once)).runs > 10
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_000)
+@in_virtual_time
+async def test_two_crashes_at_any_pair_of_operations_book_all_of_it_once() -> None:
+    assert (await crash_everywhere(book_trip, book_trip, booked_once, pairs=True)).runs > 100
+
+
+async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:
+    agency = Agency((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
+    async with agency.worker as worker:
+        before = worker.log.appends
+        assert await (await worker.start(agency.trip.call(9), id="x")).result() == [1, 1]
+        child = 1 + 1  # its start; its step, its part of the transaction and its end go together
+        assert worker.log.appends - before == 1 + 2 * (child + 1) + 1 + 1, "start, children, one record, the end"
+
+
+async def test_what_sold_out_undoes_all_of_it(book: boki.Book, agency: Agency) -> None:
+    async with agency.worker as worker:
+        with pytest.raises(SoldOut, match="flight"):
+            await (await worker.start(agency.trip.call(0), id="x")).result()
+    assert await values(book, "hotel", "flight", "trips") == [None, None, None]
+
+
+async def test_a_part_that_failed_wrote_nothing_and_what_it_read_counts(book: boki.Book, agency: Agency) -> None:
+    async with agency.worker as worker:
+        assert await (await worker.start(agency.home.call(), id="x")).result() == "stays at home"
+    assert await values(book, "hotel", "trips") == [None, {"why": "hotel"}]
+
+
+async def test_a_rival_who_changes_what_a_part_read_makes_all_of_it_run_again(
+    cluster: MemoryCluster, book: boki.Book, agency: Agency
+) -> None:
+    agency.rival = BokiStore((await cluster.connect()).book("shop"))
+    async with agency.worker as worker:
+        assert await (await worker.start(agency.trip.call(9), id="x")).result() == [1, 2]
+    assert agency.attempts == 2, "one more for the conflict"
+    assert await values(book, "hotel", "flight", "trips") == [{"taken": 1}, {"taken": 2}, {"booked": 1}]
+
+
+async def test_parts_see_what_was_written_before_them_and_children_of_children(book: boki.Book, agency: Agency) -> None:
+    async with agency.worker as worker:
+        assert await (await worker.start(agency.nested.call(), id="x")).result() == [6, 7, 7, 7]
+    assert await values(book, "hotel") == [{"taken": 7}]
+
+
+async def test_an_attempt_that_counts_for_nothing_is_run_again_though_its_body_caught_why(
+    book: boki.Book, agency: Agency
+) -> None:
+    store, tries = agency.store, [0]
+
+    async def stale(tx: Transaction) -> None:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise boki.Trimmed("where it reads is not kept any more", mark=1)
+        tx["hotel"].inc("taken")
+
+    @agency.app.workflow
+    async def part() -> None:
+        await bokiflow.transact(store, stale)
+
+    async def lenient(tx: Transaction) -> str:
+        try:
+            await part()
+        except boki.BokiError:
+            return "without"
+        return "with"
+
+    @agency.app.workflow
+    async def root() -> str:
+        return await bokiflow.transact(store, lenient)
+
+    async with agency.worker as worker:
+        assert await (await worker.start(root.call(), id="x")).result() == "with"
+    assert tries == [3] and await values(book, "hotel") == [{"taken": 1}]
+
+
+async def test_two_parts_at_once_are_refused(agency: Agency) -> None:
+    async with agency.worker as worker:
+        with pytest.raises(boki.InvalidArgument, match="one part"):
+            await (await worker.start(agency.gathered.call(), id="x")).result()
+
+
+async def children_of(agency: Agency, id: str) -> list[str]:
+    found = []
+    async for item in agency.log.book.read(tags.flow_history(id)):
+        assert isinstance(item, boki.Record)
+        found += [
+            one.child for one in PICKER.of(item.seqnum, await agency.log.open(item)) if isinstance(one, Attempted)
+        ]
+    return found
+
+
+async def one_child(agency: Agency) -> str:
+    """The part that waits for ever, once it does."""
+    for _ in range(1_000):
+        for id in await children_of(agency, "x"):
+            if id in agency.worker._executors and "signal 'never'" in agency.worker._executors[id].instance.waits:
+                return id
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+async def test_a_part_that_is_cancelled_cancels_all_of_it(book: boki.Book, agency: Agency) -> None:
+    async with agency.worker as worker:
+        handle = await worker.start(agency.endless.call(), id="x")
+        await worker.handle(await one_child(agency)).cancel()
+        with pytest.raises(WorkflowCancelled):
+            await handle.result()
+    assert await values(book, "hotel", "trips") == [None, None]
+
+
+async def test_who_cancels_the_root_cancels_its_parts(book: boki.Book, agency: Agency) -> None:
+    async with agency.worker as worker:
+        handle = await worker.start(agency.endless.call(), id="x")
+        child = await one_child(agency)
+        await handle.cancel()
+        for one in (handle, worker.handle(child)):
+            with pytest.raises(WorkflowCancelled):
+                await one.result()
+    assert await values(book, "hotel", "trips") == [None, None]
+
+
+async def test_who_takes_over_cancels_the_parts_that_were_called_before(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("shop")
+    first = Agency(book)
+    async with first.worker as worker:
+        await worker.start(first.endless.call(), id="x")
+        lost = await one_child(first)
+    second = Agency((await cluster.connect()).book("shop"))
+    async with second.worker as worker:
+        with pytest.raises(WorkflowCancelled):
+            await worker.handle(lost).result()
+        await until(lambda: second.first_attempt.is_set())
+        assert len({id.rpartition(":")[0] for id in await children_of(second, "x")}) <= 2
+        assert await worker.handle("x").status() == "running"
+
+
+async def test_a_part_says_whose_it_is_and_cannot_be_forked_or_begin_anew(agency: Agency) -> None:
+    async with agency.worker as worker:
+        await (await worker.start(agency.trip.call(9), id="x")).result()
+        child = (await children_of(agency, "x"))[0]
+        known = await worker.flow.known(child)
+        assert known is not None and known.parent == "x"
+        with pytest.raises(boki.InvalidArgument, match="part of a transaction"):
+            await worker.handle(child).fork()
+        assert [one.detail async for one in worker.handle("x").steps() if one.kind == "part"] == await children_of(
+            agency, "x"
+        )

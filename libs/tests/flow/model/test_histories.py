@@ -1,0 +1,100 @@
+"""What a history is made of: its beginning, checkpoints, restarts; and when it is not whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from bokiflow.model import histories
+from bokiflow.model.flow_events import Checkpointed, Emitted, Restarted, Signalled, Started, Stepped
+from bokiflow.model.histories import History, Kept
+from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.outcomes import Outcome
+
+STARTED = Started("x", "n", "d", [[], {}], 0)
+
+
+def begun(seqnum: int) -> Kept:
+    return Kept(Recorded(seqnum, seqnum, 0, started=STARTED), "a")
+
+
+def step(seqnum: int, seen: int, key: str) -> Kept:
+    return Kept(Recorded(seqnum, seqnum, seen, (Stepped("x", key, "s", "", 0, Outcome(1)),)), "a")
+
+
+def signal(seqnum: int, value: int = 0) -> Kept:
+    return Kept(Recorded(seqnum, seqnum, 0, incoming=(Signalled("x", "t", value or seqnum),)), "b")
+
+
+def restart(seqnum: int, seen: int, run: int = 1) -> Kept:
+    made = Restarted("x", run, STARTED, 1, (), 0, carried_ms=77)
+    return Kept(Recorded(seqnum, seqnum, seen, (Stepped("x", "old", "s", "", 0, Outcome(1)),)), "a", made)
+
+
+def checkpoint(seqnum: int, covers: int, history: History) -> list[Kept]:
+    data = histories.encode(history)
+    return [
+        Kept(Recorded(seqnum + at, seqnum + at, covers), "a", None, (Checkpointed("x", covers, at, len(data), part),))
+        for at, part in enumerate(data)
+    ]
+
+
+def delivered(kept: list[Kept], gap: int = 0) -> list[object] | None:
+    found = histories.fold(kept, gap)
+    if found is None:
+        return None
+    return [getattr(one.event, "key", getattr(one.event, "value", None)) for one in in_order(found.records)]
+
+
+def test_a_history_begins_where_the_workflow_did() -> None:
+    rows = [signal(1), begun(2), signal(3), step(4, 2, "a"), step(5, 3, "b")]
+    assert delivered(rows) == ["a", 3, "b"], "what was sent before was for who had the id then"
+    assert delivered(rows, gap=1) == ["a", 3, "b"] and delivered(rows, gap=2) is not None
+    assert delivered(rows[2:]) is None and delivered(rows, gap=3) is None
+    assert delivered([*rows, begun(8), step(9, 8, "c")], gap=0) == ["c"], "forgotten, and started again"
+
+
+def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "PART_DATA_BYTES", 40)
+    rows = [begun(1), step(2, 1, "a"), signal(3), step(5, 1, "b")]
+    base = histories.fold(rows, 0)
+    assert base is not None and base.carried_ms == 1
+    parts = checkpoint(7, 5, base)
+    assert len(parts) > 2
+    after = [signal(6), *parts, step(20, 6, "c")]
+    assert delivered(after, gap=5) == ["a", "b", 3, 6, "c"]
+    assert delivered(after, gap=6) is None, "what is above it may be missing"
+    del after[2]
+    assert delivered(after, gap=5) is None and delivered([*rows, *after]) == ["a", "b", 3, 6, "c"]
+    found = histories.fold([signal(6), *parts], 5)
+    assert found is not None and (found.start, found.carried_ms, found.covers) == (1, 6 + len(parts), 5)
+
+
+def test_after_a_restart_only_what_was_not_delivered_counts() -> None:
+    rows = [begun(1), signal(2), step(3, 2, "a"), signal(4), restart(5, 2), signal(6), step(7, 6, "b")]
+    assert delivered(rows) == [4, 6, "b"]
+    assert delivered(rows[3:], gap=3) == [4, 6, "b"] and delivered(rows[4:], gap=4) == [6, "b"]
+    assert delivered(rows[4:], gap=6) is None
+    found = histories.fold(rows[4:], 4)
+    assert found is not None and (found.start, found.carried_ms, found.begins) == (1, 77, STARTED)
+
+
+def test_a_checkpoint_keeps_the_restart_before_it_and_yields_to_the_one_after() -> None:
+    rows = [begun(1), signal(2), restart(3, 1), step(5, 1, "a")]
+    base = histories.fold(rows, 0)
+    assert base is not None
+    parts = checkpoint(6, 5, base)
+    assert delivered(parts, gap=5) == ["a", 2]
+    found = histories.fold([*parts, step(7, 2, "b")], 5)
+    assert found is not None and found.restarted is not None and found.restarted.run == 1
+    assert delivered([*parts, restart(8, 1, run=2)], gap=5) == [2], "delivered to nobody, and in the checkpoint only"
+
+
+def test_topics_are_those_of_all_runs() -> None:
+    emitted = Kept(Recorded(6, 6, 5, (Emitted("x", "k", "new", 1),)), "a")
+    made = restart(5, 1)
+    assert made.restarted is not None
+    first = made._replace(restarted=Restarted("x", 1, STARTED, 1, (), 0, topics=("old",)))
+    found = histories.fold([begun(1), first, emitted], 0)
+    assert found is not None and found.topics == ["old", "new"]
+    many = found._replace(records=[Recorded(9, 9, 0, tuple(Emitted("x", str(n), str(n), 1) for n in range(500)))])
+    assert len(histories.encode(many)) >= 3, "one part joins so many streams and no more"

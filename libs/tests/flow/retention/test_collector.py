@@ -1,0 +1,498 @@
+"""What nobody needs of workflows goes: a book of them does not grow, nothing that somebody needs goes, wherever whoever collects dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from boki_common.metrics import Metrics
+from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker
+from bokiflow.history import inspection
+from bokiflow.model.flow_events import PICKER, Signalled
+from bokiflow.model.histories import encode
+from bokiflow.model.records import Place, send
+from bokiflow.retention import metric_definitions as definitions
+from bokiflow.retention.collect_rules import Histories
+from bokiflow.retention.collector import Collected, Collector
+from bokiflow_tools.reading import life_of
+from bokilib.append.log import Log
+from bokilib.ports import BookPort
+from bokilib.records import tags
+from bokilib.retention.checkpoint_rules import Ages
+from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, until, working
+from libs.tests.flow.shop import Shop
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+AGES = Ages(retention_ms=2 * DAY_MS)
+
+
+@pytest.fixture
+async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(clock=clock) as opened:
+        yield opened
+
+
+async def later(worker: Worker, clock: SetClock, ms: int) -> Collected:
+    """Time goes by, a heartbeat is appended, and a round is done."""
+    clock.ms += ms
+    await worker._peers._members.beat()
+    return await worker.collect()
+
+
+async def rows(book: boki.Book, tag: str | None = None) -> list[int]:
+    return [item.seqnum async for item in book.read(tag) if isinstance(item, boki.Record)]
+
+
+async def oldest_ms(book: boki.Book) -> int:
+    """Of all that lives, but for heartbeats, which go by themselves."""
+    async for item in book.read():
+        if isinstance(item, boki.Record) and item.tags != (tags.member("shop"),):
+            return item.time_ms
+    return 0
+
+
+async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app, retention_s=2 * 86_400) as worker:
+        handle = await worker.start(shop.steps.call(3), id="x", attributes={"who": "ann"})
+        assert await handle.result() == 3
+        assert (await later(worker, clock, DAY_MS - 1_000)).ended == 0
+        assert [one.kind async for one in handle.steps()].count("step") == 3
+        first = await rows(book, "flow/own/x")
+        assert await later(worker, clock, 1_000) == Collected(ended=1, tombs=1, checkpoints=1)
+        assert not await rows(book, "flow/wf/x")
+        with pytest.raises(boki.Trimmed):
+            [one async for one in handle.steps()]
+        (tomb,) = await rows(book, "flow/own/x")
+        assert tomb > first[-1] and await rows(book, tags.flow_done("shop", tags.partition_of("x"))) == [tomb]
+        async with Flow(shop.app, (await cluster.connect()).book("shop")) as other:
+            assert await other.handle("x", shop.steps).result() == 3 and await handle.status() == "completed"
+            assert await (await other.start(shop.steps.call(3), id="x")).result() == 3
+            assert await other.find(who="ann") == await other.find() == ["x"]
+            known = await other.known("x")
+            assert known is not None and (known.name, known.attributes) == ("steps", {"who": "ann"})
+            with pytest.raises(IdReused):
+                await other.start(shop.steps.call(4), id="x")
+            assert (await later(worker, clock, DAY_MS)).forgotten == 1
+            assert await other.known("x") is None and await other.find(who="ann") == []
+            with pytest.raises(NoSuchWorkflow):
+                await other.handle("x").result()
+            again = await other.start(shop.steps.call(2), id="x")
+            assert await again.result() == 1
+            with pytest.raises(ResultExpired):
+                await other.results.wait("x", tomb - 1, follow=True)
+
+
+async def test_the_history_of_what_failed_is_kept_for_a_week_and_can_be_forked(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    """It is rewritten each day, so it keeps no old term; what was emitted, and sent late, is read as before."""
+    app, shop, good = App("shop"), Shop(), False
+
+    @app.workflow
+    async def flow() -> int:
+        bokiflow.emit("state", "begun")
+        await shop.add(1, 1)
+        more = await bokiflow.recv("more")
+        if not good:
+            raise ValueError("no")
+        return cast(int, more)
+
+    async with working(cluster, app, retention_s=9 * 86_400, failed_history_s=7 * 86_400) as worker:
+        handle = await worker.start(flow.call(), id="x")
+        await handle.signal("more", 7)
+        with pytest.raises(ValueError, match="no"):
+            await handle.result()
+        await worker.log.append(send(Place("x", "shop"), Signalled("x", "late", 1)))
+        first = [one async for one in handle.steps()]
+        for _ in range(6):
+            await later(worker, clock, DAY_MS)
+            await later(worker, clock, 1_000)
+            assert clock.ms - await oldest_ms(book) < 2 * DAY_MS
+            assert [one.kind async for one in handle.steps()] == [one.kind for one in first]
+            assert [value async for value in handle.events("state", follow=False)] == ["begun"]
+            line = (await life_of(worker.log, "x")).timeline
+            assert line is not None and [span.kind for span in line.spans].count("step") == 1, (
+                "show, steps and the page"
+            )
+        good = True
+        assert await (await handle.fork(id="again")).result() == 7 and shop.ran == ["add 1 1"]
+        for _ in range(2):
+            await later(worker, clock, DAY_MS)
+        with pytest.raises(boki.Trimmed):
+            [one async for one in handle.steps()]
+        assert await handle.status() == "failed"
+
+
+async def test_histories_beyond_the_bound_go_when_they_would_be_rewritten(
+    cluster: MemoryCluster, clock: SetClock
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for number in range(8):
+            with pytest.raises(ValueError, match="no"):
+                await (await worker.start(shop.fail.call("no"), id=f"x{number}")).result()
+        clock.ms += DAY_MS
+        await worker._peers._members.beat()
+        size = 0
+        for number in range(8):
+            size += sum(map(len, encode(await inspection.whole_history(worker.log, f"x{number}"))))
+        few = Histories(rewritten_bytes=size // 2)
+        assert (await bokiflow.collect(worker.flow, histories=few)).tombs == 8
+        left = 0
+        for number in range(8):
+            with contextlib.suppress(boki.Trimmed):
+                left += bool([one async for one in worker.handle(f"x{number}").steps()])
+        assert 2 <= left <= 4
+
+
+async def test_histories_of_all_that_ended_stay_within_a_bound_in_bytes(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    """Workflows that return and workflows that fail, for hours: the oldest histories go early, and the book does not grow."""
+    app = App("shop")
+
+    @app.step
+    async def large() -> str:
+        return "x" * 10_000
+
+    @app.workflow
+    async def flow(number: int) -> str:
+        text = await large()
+        if number % 2:
+            raise ValueError("no")
+        return text[:10]
+
+    async def kept(worker: Worker, last: int) -> list[int]:
+        found = []
+        for number in range(last):
+            with contextlib.suppress(boki.Trimmed):
+                if [one async for one in worker.handle(f"x{number}").steps() if one.kind == "step"]:
+                    found.append(number)
+        return found
+
+    first: list[int] = []
+    async with working(cluster, app, history_bytes=100_000) as worker:
+        for number in range(40):
+            handle = await worker.start(flow.call(number), id=f"x{number}")
+            with contextlib.suppress(ValueError):
+                await handle.result()
+            await later(worker, clock, 120_000)
+            if number == 19:
+                first = await kept(worker, 20)
+        last = await kept(worker, 40)
+    assert first == list(range(11, 20)) and last == list(range(31, 40))
+    async with working(cluster, app, "next", history_bytes=50_000, lease_s=0.0) as worker:
+        await worker._round()
+        await worker.collect()
+        assert await kept(worker, 40) == list(range(36, 40)), "another worker measures what it finds"
+
+
+async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: MemoryCluster, clock: SetClock) -> None:
+    shop, metrics = Shop(), Metrics()
+
+    def counted(what: str) -> float:
+        return metrics.counter(definitions.COLLECTED).labels(what).value
+
+    async with working(cluster, shop.app, retention_s=2 * 86_400, metrics=metrics) as worker:
+        for number in range(3):
+            await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
+        await later(worker, clock, 70_000)
+        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_ROUNDS).value) == (0, 0, 1)
+        assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()
+        await later(worker, clock, DAY_MS + HOUR_MS)
+        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_CHECKED).value) == (3, 3, 3)
+        assert b"boki_flow_collect_lag_seconds 3670.0" in metrics.render(), "an hour, and what had gone by before"
+        await later(worker, clock, HOUR_MS)
+        assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()
+        await later(worker, clock, DAY_MS)
+        assert counted("forgotten") == 3
+
+
+async def test_an_id_that_is_over_and_not_forgotten_is_reported_as_expired(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.steps.call(1), id="x")
+        await handle.result()
+        (await_end, last) = (await rows(book, "flow/own/x"))[0], (await rows(book, "flow/own/x"))[-1]
+        await book.trim([("flow/own/x", last + 1)])
+        with pytest.raises(IdExpired, match="not kept any more"):
+            await worker.start(shop.steps.call(1), id="x")
+        with pytest.raises(ResultExpired):
+            await worker.flow.results.wait("x", await_end, follow=True)
+
+
+async def test_a_tomb_takes_254_ends_and_large_results_are_apart(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def flow(size: int) -> str:
+        return "x" * size
+
+    async with working(cluster, app, lease_s=1e6) as worker:
+        ids = [f"x{number}" for number in range(20_000) if tags.partition_of(f"x{number}") == 7][:260]
+        for id in ids:
+            await worker.start(flow.call(1), id=id)
+        await worker.start(flow.call(10_000), id="large")
+        assert await worker.handle("large", flow).result() == "x" * 10_000
+        await asyncio.gather(*(worker.handle(id).result() for id in ids))
+        await later(worker, clock, DAY_MS // 2)
+        before = worker.log.appends
+        done = await later(worker, clock, DAY_MS // 2)
+        assert done.tombs == 261
+        assert worker.log.appends - before == 1 + 1 + 2 + 1, (
+            "a heartbeat, a large result, two tombs; claims of partitions anew"
+        )
+        counts = []
+        async for item in book.read(tags.flow_done("shop", 7)):
+            assert isinstance(item, boki.Record)
+            counts.append(len(PICKER.of(item.seqnum, await worker.log.open(item))))
+        assert sorted(counts) in ([6, 254], [7, 254])
+        for _ in range(3):
+            await later(worker, clock, DAY_MS)
+        large = worker.flow.handle("large", flow)
+        assert await large.result() == "x" * 10_000
+        assert len(await rows(book, tags.flow_output("large", "result"))) == 1
+        assert await (await worker.start(flow.call(10_000), id="large")).result() == "x" * 10_000
+
+
+async def test_what_lives_is_written_anew_before_a_term_is_old(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    """Sleepers, one that is blocked, who owns what, what is listed: nothing live is older than two days."""
+    shop, broken = Shop(), App("shop")
+
+    @broken.workflow
+    async def lost() -> None: ...
+
+    async with Flow(broken, (await cluster.connect()).book("shop")) as outside:
+        await outside.start(lost.call(), id="blocked", attributes={"kind": "lost"})
+    async with working(cluster, shop.app) as worker:
+        for number in range(10):
+            await worker.start(shop.wait.call(2), id=f"x{number}", attributes={"kind": "wait"})
+            await worker.handle(f"x{number}").signal("go", number)
+        await until(lambda: len(shop.ran) == 10)
+        for day in range(5):
+            await later(worker, clock, DAY_MS // 2)
+            await later(worker, clock, DAY_MS // 2)
+            assert clock.ms - await oldest_ms(book) <= 2 * DAY_MS or day < 1
+        assert await worker.flow.find(kind="wait") == [f"x{number}" for number in range(10)]
+        assert await worker.flow.find() == ["blocked", *(f"x{number}" for number in range(10))]
+        assert await worker.handle("blocked").status() == "blocked"
+        assert 1 <= len(await rows(book, "flow/blocked/shop")) <= 3, (
+            "recorded again each day, and what is older is trimmed"
+        )
+        assert len(await rows(book)) < 100
+    async with working(cluster, shop.app) as worker:
+        for number in range(10):
+            await worker.handle(f"x{number}").signal("go", "end")
+            assert await worker.handle(f"x{number}").result() == [number, "end"]
+        assert len(shop.ran) == 20
+
+
+@pytest.mark.parametrize("daily", [20, pytest.param(100, marks=pytest.mark.nightly)])
+async def test_a_book_of_many_workflows_does_not_grow(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book, daily: int
+) -> None:
+    """So many a day, a child of each, attributes and what is emitted: what lives, and streams that the log knows, do not become more."""
+    app, shop = App("shop"), Shop()
+
+    @app.workflow
+    async def child(number: int) -> int:
+        return number
+
+    @app.workflow
+    async def flow(number: int) -> int:
+        bokiflow.emit("got", number)
+        return await shop.add(await child(number), 1)
+
+    model = cluster._serving().model
+    live: list[int] = []
+    known: list[int] = []
+    async with working(cluster, app, retention_s=2 * 86_400) as worker:
+        sleeper = await worker.start(shop_wait(app).call(), id="sleeper", attributes={"kind": "long"})
+        for day in range(10):
+            handles = [
+                await worker.start(flow.call(number), id=f"d{day}-{number}", attributes={"day": str(day % 3)})
+                for number in range(daily)
+            ]
+            assert [await handle.result() for handle in handles] == list(range(1, daily + 1))
+            for _ in range(2):
+                await later(worker, clock, DAY_MS // 2)
+            live.append(len(await rows(book)))
+            known.append(len(model._newest))
+        assert len(shop.ran) == 10 * daily
+        assert max(live) < 30, "tombs of two days, 254 a record, and what is listed and owned"
+        assert max(known[6:]) <= max(known[3:6]) * 1.1, "a fence and a history of each that is remembered"
+        await sleeper.signal("go")
+        await sleeper.result()
+        for _ in range(6):
+            await later(worker, clock, DAY_MS)
+        assert len(await rows(book)) < 70, "who owns what"
+
+
+def shop_wait(app: App) -> bokiflow.Workflow[[], None]:
+    @app.workflow
+    async def wait() -> None:
+        await bokiflow.recv("go")
+
+    return wait
+
+
+async def test_what_is_sent_to_who_is_over_goes_too(cluster: MemoryCluster, clock: SetClock, book: boki.Book) -> None:
+    """To one that ended, to one that never was; what is sent to who lives stays."""
+    shop = Shop()
+    model = cluster._serving().model
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(1), id="over")).result()
+        await worker.start(shop.wait.call(1), id="lives")
+        for id in ("over", "nobody"):
+            await worker.log.append(send(Place(id, "shop"), Signalled(id, "go", 1)))
+        await later(worker, clock, DAY_MS)
+        await later(worker, clock, 2 * HOUR_MS)
+        assert not await rows(book, "flow/wf/over") and not await rows(book, "flow/wf/nobody")
+        await worker.handle("lives").signal("go", 5)
+        assert await worker.handle("lives").result() == [5]
+        for _ in range(9):
+            await later(worker, clock, DAY_MS)
+        assert not [1 for _, newest in model._newest.items() if newest in await rows(book, "flow/wf/nobody")]
+        assert await inspection.newest(worker.log, "over") is None
+
+
+async def test_a_checkpoint_of_a_partition_is_what_a_takeover_begins_with(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for number in range(5):
+            await worker.start(shop.wait.call(1), id=f"x{number}")
+            await (await worker.start(shop.steps.call(1), id=f"y{number}")).result()
+        done = await later(worker, clock, DAY_MS)
+        partitions = {tags.partition_of(f"x{number}") for number in range(5)}
+        assert done.checkpoints >= len(partitions)
+        listed = [row for one in range(64) for row in await rows(book, tags.flow_part("shop", one))]
+        assert len(set(listed)) == 1, "those of several partitions are one record"
+        assert not [row for one in range(64) for row in await rows(book, tags.flow_to("shop", one))]
+    async with working(cluster, shop.app) as worker:
+        await until(lambda: len(worker._executors) == 5)
+        for number in range(5):
+            await worker.handle(f"x{number}").signal("go", number)
+            assert await worker.handle(f"x{number}").result() == [number]
+
+
+async def test_anybody_may_collect_what_ended(cluster: MemoryCluster, clock: SetClock, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(2), id="x")).result()
+        clock.ms += 2 * DAY_MS
+        await worker._peers._members.beat()
+    async with Flow(shop.app, (await cluster.connect()).book("shop")) as flow:
+        assert await bokiflow.collect(flow) == Collected(ended=1, tombs=1)
+        assert await flow.handle("x", shop.steps).result() == 1
+
+
+async def test_two_who_collect_at_once_do_no_harm(cluster: MemoryCluster, clock: SetClock) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for number in range(30):
+            await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
+        for _ in range(12):
+            clock.ms += DAY_MS
+            await worker._peers._members.beat()
+            logs = [Log((await cluster.connect()).book("shop")) for _ in range(2)]
+            for log in logs:
+                await log.book.now(consistency="linearizable")
+            await asyncio.gather(*(Collector(log, "shop", AGES).over(range(64)) for log in logs))
+        assert await inspection.newest_of(worker.log, [f"x{number}" for number in range(30)]) == [None] * 30
+        again = await worker.start(shop.steps.call(1), id="x1")
+        assert await again.result() == 0
+
+
+class Kept:
+    """A workflow that ended, and one that waits; time goes by, and processes that collect are killed."""
+
+    def __init__(self, clock: SetClock) -> None:
+        self.clock = clock
+        self.shop = Shop()
+
+    def worker(self, book: BookPort) -> Worker:
+        app = self.shop.app
+        return Worker(app, book, name="w", bodies=Inline(), retention_s=2 * 86_400, collect_every_s=9e9)
+
+    async def before(self, book: boki.Book) -> None:
+        async with self.worker(book) as worker:
+            handle = await worker.start(self.shop.steps.call(2), id="over", attributes={"who": "ann"})
+            assert await handle.result() == 1
+            waits = await worker.start(self.shop.wait.call(2), id="waits", attributes={"who": "ann"})
+            await waits.signal("go", 1)
+            await until(lambda: worker._executors["waits"].idle and "add 1 0" in self.shop.ran)
+
+    async def days(self, worker: Worker, count: int) -> None:
+        for _ in range(count):
+            self.clock.ms += DAY_MS
+            await worker._peers._members.beat()
+            await worker.collect()
+
+    async def collects(self, book: BookPort) -> None:
+        async with self.worker(book) as worker:
+            for _ in range(100):
+                await asyncio.sleep(0)  # what is taken over, is
+            await self.days(worker, 1)
+            known = await worker.flow.known("over")
+            assert known is None or (known.outcome is not None and known.outcome.value == 1)
+            await self.days(worker, 1)
+
+    async def program(self, book: BookPort) -> None:
+        with contextlib.suppress(boki.BokiError):  # of one round; the next one goes on
+            await while_alive(book, self.collects(book))
+
+    async def check(self, book: boki.Book) -> None:
+        """Whatever happened, what is over goes, and what lives is as it was."""
+        async with self.worker(book) as worker:
+            await until(lambda: "waits" in worker._executors)
+            await self.days(worker, 4)
+            for tag in ("flow/own/over", "flow/wf/over", tags.flow_done("shop", tags.partition_of("over"))):
+                assert not await rows(book, tag), tag
+            assert clock_age(self.clock, await oldest_ms(book)) <= 2
+            assert await worker.flow.find() == await worker.flow.find(who="ann") == ["waits"]
+            handle = worker.handle("waits", self.shop.wait)
+            assert [one async for one in handle.events("got", follow=False)] == [1]
+            await handle.signal("go", 2)
+            assert await handle.result() == [1, 2]
+            assert await (await worker.start(self.shop.steps.call(3), id="over")).result() == 3
+
+
+def clock_age(clock: SetClock, time_ms: int) -> float:
+    """In days."""
+    return (clock.ms - time_ms) / DAY_MS
+
+
+@pytest.mark.parametrize("kinds", [("after",), UNKNOWNS, pytest.param(CRASHES, marks=pytest.mark.nightly)])
+async def test_a_crash_anywhere_of_who_collects_harms_nothing(clock: SetClock, kinds: tuple[FaultKind, ...]) -> None:
+    kept = Kept(clock)
+    explored = await crash_everywhere(
+        kept.program, kept.program, kept.check, kinds=kinds, clock=clock, before=kept.before
+    )
+    assert explored.runs > 5
+
+
+@pytest.mark.nightly
+async def test_a_second_worker_anywhere_that_collects_harms_nothing(clock: SetClock) -> None:
+    kept = Kept(clock)
+    assert (await start_anywhere(kept.program, kept.program, kept.check, clock=clock, before=kept.before)).runs > 20

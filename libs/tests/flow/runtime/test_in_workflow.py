@@ -1,0 +1,152 @@
+"""What code of workflows may call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import boki
+import boki.sync
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, NotInWorkflow, Worker
+from bokiflow.errors import OnlyInSteps
+from bokilib.append.log import Log
+from bokiqueue import Queue
+from bokistore import BokiStore, Transaction
+from libs.tests.flow.conftest import Inline, until, working
+from libs.tests.flow.shop import Shop
+
+
+async def test_elsewhere_they_are_refused() -> None:
+    calls: list[Any] = [
+        bokiflow.now_ms,
+        bokiflow.due_ms,
+        bokiflow.unique,
+        bokiflow.random,
+        bokiflow.workflow_id,
+        lambda: bokiflow.patched("a"),
+        lambda: bokiflow.emit("a", 1),
+        lambda: bokiflow.send("x", "a", 1),
+    ]
+    for call in calls:
+        with pytest.raises(NotInWorkflow):
+            call()
+    with pytest.raises(NotInWorkflow):
+        await bokiflow.recv()
+
+
+async def test_in_bodies_of_steps_they_are_refused_too(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.step
+    async def body() -> str:
+        try:
+            return bokiflow.workflow_id()
+        except NotInWorkflow:
+            return "not in a body"
+
+    @app.step
+    async def nested() -> str:
+        return await body()
+
+    @app.workflow
+    async def flow() -> list[str]:
+        return [await nested(), bokiflow.workflow_id()]
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call(), id="x")
+        assert await handle.result() == ["not in a body", "x"]
+        assert [one.kind async for one in handle.steps()] == ["step", "end"], "a step inside of a step is a plain call"
+
+
+async def test_calls_of_clients_stores_queues_and_workers_are_refused_at_once(
+    cluster: MemoryCluster, book: boki.Book
+) -> None:
+    app = App("shop")
+    uses: dict[str, Callable[[], Awaitable[object]]] = {}
+    refused: list[str] = []
+    log = Log(book)
+    store, queue = BokiStore(log), await Queue.open(log, "q", int)
+    await store.object("a").set("n", 1)
+
+    @app.workflow
+    async def flow() -> None:
+        for name, use in uses.items():
+            try:
+                await use()
+            except OnlyInSteps as error:
+                refused.append(name if "Put it into a step" in str(error) else str(error))
+
+    def now(call: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+        async def made() -> object:
+            return call()
+
+        return made
+
+    async def pay(tx: Transaction) -> None:
+        tx["a"].inc("n", 1)
+
+    async with Worker(app, log, name="w", bodies=Inline()) as worker:
+        ended = await worker.start(flow.call(), id="nothing yet")
+        await ended.result()
+        uses |= {
+            "connect": now(lambda: boki.connect(cluster.url)),
+            "connect to memory": cluster.connect,
+            "connect and block": now(lambda: boki.sync.connect(cluster.url)),
+            "append": lambda: book.append(b"x"),
+            "submit": now(lambda: book.submit(b"x")),
+            "get": lambda: store.object("a").get("n"),
+            "set": lambda: store.object("a").set("n", 2),
+            "transact": lambda: store.transact(pay),
+            "push": lambda: queue.push(1),
+            "start": lambda: worker.start(flow.call(), id="another"),
+            "a result that is known here": ended.result,
+            "signal": lambda: ended.signal("x"),
+        }
+        # At once with others': what they have under way must not take a refused call along.
+        handle = await worker.start(flow.call(), id="x")
+        others = await asyncio.gather(book.append(b"mine"), queue.push(2), store.transact(pay), handle.result())
+        assert refused == list(uses) and others[3] is None
+        assert await store.object("a").get("n") == 2 and (await queue.stats()).depth == 1
+        assert b"x" not in [one.data async for one in book.read() if isinstance(one, boki.Record)]
+
+
+async def test_one_workflow_signals_another(shop: Shop, worker: Worker) -> None:
+    waits = await worker.start(shop.wait.call(1), id="waits")
+    greets = await worker.start(shop.greet.call("waits"), id="greets")
+    assert await waits.result() == ["greets"] and await greets.result() == "3 True True"
+
+
+async def test_results_come_in_the_order_in_which_they_ended(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    gates = [asyncio.Event() for _ in range(3)]
+    began: list[int] = []
+
+    @app.step
+    async def wait(number: int) -> int:
+        began.append(number)
+        await gates[number].wait()
+        return number
+
+    @app.workflow
+    async def flow(first: bool) -> list[int]:
+        found = []
+        async for one in bokiflow.as_completed([wait(number) for number in range(3)]):
+            found.append(one)
+            if first:
+                break
+        return found
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call(False), id="x")
+        await until(lambda: len(began) == 3)
+        for number in (2, 0, 1):
+            gates[number].set()
+            await asyncio.sleep(0)
+        assert await handle.result() == [2, 0, 1]
+        gates[0].clear()
+        assert await (await worker.start(flow.call(True), id="y")).result() == [1]

@@ -1,0 +1,128 @@
+"""Takeovers: by workers whose program has the workflow, and by others, which set it aside."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, NotRegistered, StepFailed, Worker
+from bokiflow.errors import WorkflowStuck
+from bokiflow.history import inspection
+from bokiflow.history.ends import waits_for_code
+from bokiflow.history.instance_state import Held
+from bokiflow.model.flow_events import Claimed
+from bokiflow.model.records import Place
+from bokiflow.worker.takeover import give_up, reason
+from bokilib.ports import BookPort
+from libs.tests.flow.conftest import until, working
+
+LONG_S = 1e6
+
+
+async def test_old_workers_in_turn_append_nothing_and_the_first_new_one_runs_it(cluster: MemoryCluster) -> None:
+    app, ran = App("shop"), []
+
+    @app.workflow
+    async def flow() -> str:
+        ran.append("once")
+        return "done"
+
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        handle = await outside.start(flow.call(), id="x")
+        counts = []
+        for number in range(4):
+            async with working(cluster, App("shop"), f"old {number}", lease_s=LONG_S) as old:
+                await until(lambda: "x" in old._takeover.aside)
+                counts.append(await records(outside.log.book, "flow/own/x"))
+                assert await handle.status() == "blocked"
+                await old.drain()
+        assert counts == [2, 2, 2, 2], "its start, and why it is blocked"
+        async with working(cluster, app, "new", lease_s=LONG_S):
+            assert await handle.result() == "done" and ran == ["once"]
+
+
+async def records(book: BookPort, tag: str) -> int:
+    return len([one async for one in book.read(tag) if isinstance(one, boki.Record)])
+
+
+async def test_what_it_started_itself_and_lacks_another_program_runs(cluster: MemoryCluster) -> None:
+    old, new = App("shop"), App("shop")
+
+    @new.workflow
+    async def flow() -> str:
+        return "done"
+
+    async with working(cluster, old, "old", lease_s=LONG_S) as worker:
+        await worker.flow.start(flow.call(), id="x")
+        await until(lambda: "x" in worker._takeover.aside)
+        while await worker.handle("x").status() != "blocked":
+            await worker.log.book.now()
+        await worker.drain()
+    async with working(cluster, new, "new", lease_s=LONG_S) as worker:
+        assert await worker.handle("x").result() == "done"
+
+
+@pytest.mark.parametrize(("error", "waits"), [(NotRegistered("no x"), True), (StepFailed("NotRegistered: y"), False)])
+def test_a_reason_says_whether_other_code_may_go_on(error: Exception, waits: bool) -> None:
+    assert waits_for_code(Held(3, newest=Claimed("x", "", blocked=reason(error)))) is waits
+    assert not waits_for_code(Held(3, "w", newest=Claimed("x", "w")))
+
+
+def polling(ran: list[str], stuck: list[bool]) -> App:
+    """Return an app whose workflow keeps its worker from running others after "go", while `stuck` says so."""
+    app = App("shop")
+
+    @app.workflow
+    async def polls() -> str:
+        ran.append(bokiflow.workflow_id())
+        await bokiflow.recv("go")
+        while stuck[0]:
+            await asyncio.sleep(0)
+        return "done"
+
+    return app
+
+
+async def blocked(worker: Worker, id: str) -> None:
+    """Wait until a workflow is blocked in the log."""
+    await until(lambda: id in worker._takeover.aside)
+    while await worker.handle(id).status() != "blocked":
+        await asyncio.sleep(0)
+
+
+async def test_resuming_what_runs_does_not_run_it_again_once_it_is_stuck(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = polling(ran, [True])
+    async with working(cluster, app, lease_s=LONG_S) as worker:
+        handle = await worker.start(app.find("polls").call(), id="x")
+        await handle.resume()
+        last = await worker.log.book.now()
+        await until(lambda: worker._follower.position >= last)
+        await handle.signal("go")
+        await blocked(worker, "x")
+        worker._takeover.soon("x")
+        await until(lambda: not worker._takeover.loads("x"))
+        assert ran == ["x"] and await handle.status() == "blocked"
+
+
+async def test_a_stuck_workflow_that_is_resumed_at_any_moment_of_its_claim_runs_again(cluster: MemoryCluster) -> None:
+    app, turns = polling([], [False]), range(24)
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        for one in turns:
+            handle = await outside.start(app.find("polls").call(), id=f"x{one}")
+            await handle.signal("go")
+            place, state = Place(handle.id, "shop"), await inspection.newest(outside.log, handle.id)
+            assert state is not None
+            await give_up(outside.log, place, WorkflowStuck("it polls"), state.claim)
+    async with working(cluster, app, lease_s=LONG_S) as worker:
+        await until(lambda: len(worker._takeover.aside) == len(turns))
+        for one in turns:
+            worker._takeover.soon(f"x{one}")
+            for _ in range(one):
+                await asyncio.sleep(0)
+            worker._resume(f"x{one}")
+            assert await worker.handle(f"x{one}").result(blocked="wait") == "done"

@@ -1,0 +1,134 @@
+"""Many streams over few cursors, on a cluster in memory whose connections break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from boki_common.errors import BokiError, InvalidArgument
+from bokilib import Contribution, Event, Follower, Log
+from bokilib.append.log import Read
+from bokilib.errors import ForeignRecord
+from bokilib.follow.follow_rules import CURSOR_TAGS
+from bokilib.follow.follower import Deliver
+
+
+class Note(Event, tag="toy.note", frozen=True):
+    id: str
+
+
+Item = Read | boki.Gap | BokiError
+
+
+@pytest.fixture
+async def log(book: boki.Book) -> Log:
+    return Log(book)
+
+
+@pytest.fixture
+async def follower(log: Log) -> AsyncIterator[Follower]:
+    async with Follower(log) as opened:
+        yield opened
+
+
+async def append(log: Log, *tags: str) -> int:
+    return await log.append(Contribution(tags, {}, (Note(tags[0]),)))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def into(items: list[Item]) -> Deliver:
+    return items.append
+
+
+def seqnums(items: list[Item]) -> list[int]:
+    return [item.record.seqnum for item in items if isinstance(item, Read)]
+
+
+async def test_each_is_given_its_own_and_a_shared_record_each_once(log: Log, follower: Follower) -> None:
+    a: list[Item] = []
+    b: list[Item] = []
+    before = await append(log, "a", "b")
+    follower.add("a", 1, into(a))
+    follower.add("b", before + 1, into(b))
+    placed = [await append(log, *tags) for tags in (("a",), ("a", "b"), ("b",), ("other",), ("b", "a"))]
+    await until(lambda: len(a) == 4 and len(b) == 3)
+    assert seqnums(a) == [before, placed[0], placed[1], placed[4]]
+    assert seqnums(b) == [placed[1], placed[2], placed[4]]
+    await until(lambda: follower.position >= placed[4])
+    assert follower.cursors == 1
+
+
+async def test_who_comes_later_gets_the_backlog_and_who_went_nothing(log: Log, follower: Follower) -> None:
+    a: list[Item] = []
+    b: list[Item] = []
+    follower.add("a", 1, into(a))
+    first = await append(log, "a", "b")
+    await until(lambda: len(a) == 1)
+    follower.add("b", 1, into(b))
+    follower.discard("a")
+    second = await append(log, "a", "b")
+    await until(lambda: len(b) == 2)
+    assert (seqnums(a), seqnums(b)) == ([first], [first, second])
+    with pytest.raises(InvalidArgument, match="already"):
+        follower.add("b", 1, into(b))
+
+
+async def test_what_is_trimmed_is_a_gap_of_its_stream(log: Log, follower: Follower) -> None:
+    a: list[Item] = []
+    b: list[Item] = []
+    first = await append(log, "a", "b")
+    second = await append(log, "a", "b")
+    await log.book.trim([("a", second)])
+    follower.add("a", 1, into(a))
+    follower.add("b", 1, into(b))
+    await until(lambda: len(a) == 2 and len(b) == 2)
+    gap = a[0]
+    assert isinstance(gap, boki.Gap) and gap.last == second - 1
+    assert (seqnums(a), seqnums(b)) == ([second], [first, second])
+
+
+async def test_what_no_library_wrote_is_reported_and_following_goes_on(
+    log: Log, book: boki.Book, follower: Follower
+) -> None:
+    a: list[Item] = []
+    follower.add("a", 1, into(a))
+    await book.append(b"hello", tags=["a"])
+    last = await append(log, "a")
+    await until(lambda: len(a) == 2)
+    assert isinstance(a[0], ForeignRecord) and seqnums(a) == [last]
+
+
+async def test_more_streams_than_a_cursor_takes_are_read_by_more_cursors(log: Log, follower: Follower) -> None:
+    received: dict[str, list[Item]] = {f"t{number}": [] for number in range(CURSOR_TAGS + 5)}
+    for tag, items in received.items():
+        follower.add(tag, 1, into(items))
+    assert follower.cursors == 2
+    for tag in received:
+        await append(log, tag)
+    await until(lambda: all(len(items) == 1 for items in received.values()))
+    for tag in list(received)[:CURSOR_TAGS]:
+        follower.discard(tag)
+    assert follower.cursors == 1
+
+
+async def test_broken_connections_leave_nothing_out_and_give_nothing_twice(cluster: MemoryCluster, log: Log) -> None:
+    other = Log((await cluster.connect()).book("b"))
+    a: list[Item] = []
+    placed = []
+    async with Follower(log) as follower:
+        follower.add("a", 1, into(a))
+        for number in range(40):
+            placed.append(await append(other, "a", "b"))
+            if number % 10 == 5:
+                cluster.disconnect()
+        await until(lambda: len(a) >= len(placed))
+        assert seqnums(a) == placed

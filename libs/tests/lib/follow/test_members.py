@@ -1,0 +1,140 @@
+"""Who is alive: seen, and silent."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from boki_common.errors import Unreachable
+from bokilib.append.log import Log
+from bokilib.follow.members import Members
+from bokilib.records import tags
+from bokilib.testing import FaultyBook
+
+TURNS_LIMIT = 10_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets others run until something holds."""
+    for _ in range(TURNS_LIMIT):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
+
+
+async def test_members_see_each_other_and_old_heartbeats_are_trimmed(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("b")
+    other = (await cluster.connect()).book("b")
+    async with Members(Log(book), "g", "a") as a, Members(Log(other), "g", "b") as b:
+        await a.beat()
+        await until(lambda: a.alive() == b.alive() == ["a", "b"])
+        assert a.may_act() and not a.dead("b")
+        for _ in range(5):
+            await a.beat()
+        newest = await b.beat()
+        await until(lambda: a._newest["b"] == newest)
+        await a._trim()
+        left = [item async for item in book.read(tags.member("g"))]
+        assert len(left) == 2, "of each the newest"
+
+
+async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> None:
+    log = Log((await cluster.connect()).book("b"))
+    async with Members(log, "g", "a") as a, Members(log, "h", "b") as b:
+        await until(lambda: a.alive() == ["a"] and b.alive() == ["b"])
+
+
+async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: MemoryCluster) -> None:
+    """With a lease of no time at all, whoever does not beat at this moment is dead."""
+    book: boki.Book = (await cluster.connect()).book("b")
+    members = Members(Log(book), "g", "a", lease_s=0.0)
+    assert not members.may_act() and members.alive() == [] and not members.dead("b")
+    async with members:
+        await members.beat()
+        await until(lambda: members.dead("b"))
+        await until(lambda: not members.may_act())
+
+
+async def test_a_member_with_a_shorter_lease_takes_no_other_for_dead(cluster: MemoryCluster) -> None:
+    """It begins behind the heartbeat of the other one, and would be silent about it for a lease of its own: no time at all."""
+    book = (await cluster.connect()).book("b")
+    async with Members(Log(book), "g", "long", lease_s=1e6) as long:
+        await long.beat()
+        async with Members(Log((await cluster.connect()).book("b")), "g", "short", lease_s=0.0) as short:
+            await until(lambda: "long" in short._leases and short.dead("stranger"))
+            assert not short.dead("long")
+            await long.beat()
+            await until(lambda: short.alive() == ["long"])
+
+
+async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCluster) -> None:
+    """Its answer took longer than a lease: others may have taken it for dead before it came."""
+    loop = asyncio.get_running_loop()
+
+    async def slowly(number: int) -> None:
+        end = loop.time() + 0.02
+        while loop.time() < end:
+            await asyncio.sleep(0)
+
+    members = Members(Log(FaultyBook((await cluster.connect()).book("b"), pause=slowly)), "g", "a", lease_s=0.01)
+    await members.beat()
+    assert not members.may_act()
+
+
+async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exception(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unretrieved: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unretrieved.append(context))
+
+    async def begin_and_close() -> None:
+        client = await cluster.connect()
+        members = await Members(Log(client.book("b")), "g", "a").__aenter__()
+        await until(lambda: members.alive() == ["a"])
+        await client.close()
+        await until(lambda: members._tasks[0].done())
+        members._tasks.pop().cancel()
+        await asyncio.sleep(0)
+
+    await begin_and_close()
+    gc.collect()
+    assert not unretrieved and "a member has stopped" in capsys.readouterr().err
+
+
+class BreaksOnce(FaultyBook):
+    """A book whose first cursor ends with an error that may be tried again."""
+
+    broke = False
+
+    def read(self, *arguments: Any, **options: Any) -> Any:
+        if self.broke:
+            return super().read(*arguments, **options)
+        self.broke = True
+        return self._broken()
+
+    @staticmethod
+    async def _broken() -> AsyncIterator[boki.Record]:
+        raise Unreachable("no engine could be reached")
+        yield
+
+
+async def test_a_member_whose_cursor_broke_listens_again_and_takes_nobody_for_dead(cluster: MemoryCluster) -> None:
+    book = BreaksOnce((await cluster.connect()).book("b"))
+    other = Log((await cluster.connect()).book("b"))
+    both = asyncio.Event()
+
+    def changed() -> None:
+        if a.alive() == ["a", "b"]:
+            both.set()
+
+    a = Members(Log(book), "g", "a", changed=changed)
+    async with a, Members(other, "g", "b"), asyncio.timeout(30):
+        await both.wait()
+        assert book.broke and not a.dead("b")

@@ -1,0 +1,177 @@
+"""Values of users: what is JSON comes back as it was, the rest is refused before it is sent."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_common.errors import InvalidArgument
+from bokilib.errors import NotEncodable
+from bokilib.records.codec import check_json, check_type, copy_json, from_json, to_json
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Address(msgspec.Struct):
+    street: str
+
+
+@dataclass
+class Person:
+    name: str
+    born: datetime.date
+    likes: Colour | None = None
+    homes: list[Address] = field(default_factory=list)
+    scores: dict[int, float] = field(default_factory=dict)
+
+
+@given(JSON)
+def test_what_is_json_comes_back_as_it_was(value: Any) -> None:
+    try:
+        checked = check_json(value)
+    except NotEncodable:
+        assert "\\ud" in ascii(value), "only lone surrogates are refused"
+        return
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(checked)) == value
+    copied = copy_json(checked)
+    assert copied == value and (not isinstance(value, (dict, list)) or copied is not value)
+
+
+def deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [{1: 2}, 2**63, -(2**63) - 1, math.nan, -math.inf, "\ud800", (1,), b"x", {"a": {1}}, object(), deep(65)]
+)
+def test_what_is_none_is_refused(value: object) -> None:
+    with pytest.raises(NotEncodable):
+        check_json(value)
+    with pytest.raises(TypeError):
+        check_json({"in": [value]})
+
+
+def test_the_deepest() -> None:
+    assert check_json(deep(64)) == deep(64)
+
+
+def test_types_of_users() -> None:
+    ann = Person("ann", datetime.date(2000, 2, 29), Colour.RED, [Address("x")], {7: 0.5})
+    stored = to_json(ann)
+    assert stored == {
+        "name": "ann", "born": "2000-02-29", "likes": "red", "homes": [{"street": "x"}], "scores": {"7": 0.5},
+    }  # fmt: skip
+    assert from_json(Person, stored) == ann
+
+
+def test_what_does_not_fit_its_type_says_where() -> None:
+    with pytest.raises(NotEncodable, match=r"no Person.*born"):
+        from_json(Person, {"name": "ann", "born": "yesterday"})
+    with pytest.raises(NotEncodable):
+        to_json(object())
+
+
+class Model:
+    """What pydantic's models look like from here: it need not be installed."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def model_dump(self, *, mode: str) -> Any:
+        assert mode == "json"
+        return {"n": self.n}
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Model:
+        if not isinstance(value["n"], int):
+            raise ValueError("n is no number")
+        return cls(value["n"])
+
+
+def test_models_of_pydantic_by_their_methods() -> None:
+    assert to_json(Model(3)) == {"n": 3}
+    assert from_json(Model, {"n": 3}).n == 3
+    with pytest.raises(NotEncodable, match="no Model"):
+        from_json(Model, {"n": "x"})
+
+
+def test_pydantic_itself_where_it_is_installed() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    made = pydantic.create_model("Made", n=(int, ...), at=(datetime.datetime, ...))
+    value = made(n=3, at=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+    assert from_json(made, to_json(value)) == value
+
+
+class Point(pydantic.BaseModel):
+    """A model of a user."""
+
+    a: int
+
+
+class Other(pydantic.BaseModel):
+    b: int
+
+
+@dataclass
+class Holder:
+    model: Point
+    many: list[Point] = field(default_factory=list)
+
+
+class Holding(pydantic.BaseModel):
+    holder: Holder
+
+
+NESTED: list[tuple[Any, Any]] = [
+    (list[Point], [Point(a=1)]),
+    (dict[str, Point], {"k": Point(a=1)}),
+    (Point | None, Point(a=1)),
+    (Point | None, None),
+    (Holder, Holder(Point(a=1), [Point(a=2)])),
+    (Holding, Holding(holder=Holder(Point(a=1)))),
+    (Literal["fast", "slow"], "slow"),
+    (list[Literal["fast", "slow"]], ["slow"]),
+    (int | str, "3"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED, ids=[str(kind) for kind, _ in NESTED])
+def test_models_and_dataclasses_nest_either_way(kind: Any, value: Any) -> None:
+    check_type(kind, "a test")
+    assert from_json(kind, check_json(to_json(value))) == value
+
+
+@pytest.mark.parametrize("kind", [Point | Other, Point | int, list[Point | Other], Holder | Person])
+def test_a_type_that_json_cannot_come_back_as_is_refused_with_its_place(kind: Any) -> None:
+    with pytest.raises(InvalidArgument, match="the result of f"):
+        check_type(kind, "the result of f")
+
+
+def test_object_is_any_json_alone_and_in_other_types() -> None:
+    assert from_json(object, {"a": [1]}) == {"a": [1]}
+    assert from_json(list[object], [1, "b"]) == [1, "b"]
+    check_type(object, "a queue")

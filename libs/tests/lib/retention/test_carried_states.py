@@ -1,0 +1,60 @@
+"""States that are appended anew: many by one record, those that moved are left, under a fence that holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokilib import Contribution, Event, Log
+from bokilib.retention.carried_states import State, append_states
+
+NAMES = [f"s{number}" for number in range(300)]
+
+
+class Note(Event, tag="toy.note", frozen=True):
+    """A state."""
+
+    id: str
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[Log]:
+    async with MemoryCluster() as cluster:
+        yield Log((await cluster.connect()).book("b"))
+
+
+async def append_notes(log: Log, *names: str) -> dict[str, State]:
+    """Appends a note to each stream; returns it as the newest state of it."""
+    return {name: State(name, await log.append(Contribution((name,), {}, (Note(name),))), Note(name)) for name in names}
+
+
+async def test_as_few_records_as_take_them_have_all(log: Log) -> None:
+    states = await append_notes(log, *NAMES)
+    before = log.appends
+    made = await append_states(log, states.values(), {})
+    assert (sorted(made), log.appends - before) == (sorted(NAMES), 2)
+    newest = await log.book.read_prev_many([(name, None) for name in NAMES])
+    assert [record.seqnum for record in newest if record is not None] == [made[name] for name in NAMES]
+
+
+async def test_what_somebody_changed_meanwhile_stays_as_he_left_it(log: Log) -> None:
+    states = await append_notes(log, "a", "b", "c")
+    changed = (await append_notes(log, "b"))["b"]
+    assert sorted(await append_states(log, states.values(), {})) == ["a", "c"]
+    newest = await log.book.read_prev("b")
+    assert newest is not None and newest.seqnum == changed.position
+    assert await append_states(log, [states["b"]], {}) == {}
+
+
+async def test_under_a_fence_that_is_over_nothing_is_appended(log: Log) -> None:
+    fence = (await append_notes(log, "fence"))["fence"]
+    states = await append_notes(log, "a", "b")
+    await append_notes(log, "fence", "b")
+    with pytest.raises(boki.Conflict):
+        await append_states(log, states.values(), {"fence": fence.position})
+    newest = await log.book.read_prev("a")
+    assert newest is not None and newest.seqnum == states["a"].position
+    assert await append_states(log, [], {}) == {}

@@ -1,0 +1,40 @@
+"""What is left out of a set, what is old, how large parts are, when an owner's turn is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bokiqueue.model.dedup import Window
+from bokiqueue.model.events import Id, Item
+from bokiqueue.model.old_rules import PART_BYTES, Parts, Renewal, Waits, is_old, is_over
+from bokiqueue.model.shard_state import Progress
+
+BODY = msgspec.Raw(msgspec.msgpack.encode("x" * (PART_BYTES // 4)))
+
+
+def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
+    group = Progress(3, Window(1_000))
+    group.read = 6
+    for id in (Id(4, 0), Id(7, 0)):
+        group.ends(id)
+    assert [is_over(Id(seqnum, 0), group) for seqnum in range(2, 8)] == [True, False, True, False, False, False]
+
+
+def test_what_is_half_as_old_is_carried_too_when_it_is_the_turn_of_its_queue() -> None:
+    assert [is_old(time_ms, 100, 40) for time_ms in (79, 80, 81)] == [True, True, False]
+
+
+def test_a_part_takes_so_many_bytes_and_one_message_at_least() -> None:
+    part, one = Parts(), Waits(Id(1, 0), 0, Item(BODY))
+    assert [part.takes(one) for _ in range(4)] == [True, True, True, False]
+    assert len(part.cut()) == 3
+    huge = one._replace(item=Item(msgspec.Raw(bytes(BODY) * 8)))
+    assert (part.takes(huge), part.takes(one), len(part.cut()), part.items) == (True, False, 1, [])
+
+
+def test_an_owner_has_his_turn_at_half_of_the_age_until_it_is_done() -> None:
+    renewal = Renewal(100)
+    renewal.done(1_000)
+    assert [renewal.look(1_049), renewal.look(1_050), renewal.look(1_010)] == [False, True, True]
+    renewal.done(1_060)
+    assert (renewal.look(1_100), renewal.due, renewal.look(1_110)) == (False, False, True)

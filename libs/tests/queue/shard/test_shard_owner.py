@@ -1,0 +1,168 @@
+"""Appends of a shard: how many for what, one at a time, and what they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import boki
+from boki_common.errors import Conflict
+from bokilib import Fence, Log
+from bokilib.records import tags
+from bokilib.records.events import open_record
+from bokiqueue import Queue
+from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Nacked, Pushed
+from bokiqueue.sharding import shard_of
+from bokistore import BokiStore
+from libs.tests.queue.conftest import Another, all_appended, book_of, take
+
+
+async def written(queue: Queue[object], tag: str) -> list[list[AnyEvent]]:
+    """The events of a stream's records."""
+    found = []
+    async for item in book_of(queue).read(tag):
+        assert isinstance(item, boki.Record)
+        found.append(list(PICKER.of(item.seqnum, open_record(item.seqnum, item.data))))
+    return found
+
+
+async def test_a_lone_message_costs_a_push_a_deliver_and_an_ack(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        before = queue.log.appends
+        await queue.push(1)
+        message = await anext(messages)
+        await all_appended(messages)
+        await message.ack()
+        assert queue.log.appends - before == 3
+
+
+async def test_what_is_done_at_once_is_acked_with_its_deliver(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        before = queue.log.appends
+        await queue.push(1)
+        await (await anext(messages)).ack()
+        assert queue.log.appends - before == 2
+
+
+async def test_a_batch_costs_one_deliver_and_one_ack(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        before = queue.log.appends
+        await queue.push_many(list(range(64)))
+        batch = await take(messages, 64)
+        await all_appended(messages)
+        await asyncio.gather(*(message.ack() for message in batch))
+        assert queue.log.appends - before == 3
+
+
+async def test_busy_acks_and_the_next_deliver_are_one_record(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push_many(list(range(256)))
+    async with queue.consume(member_lease_s=600, prefetch=64) as messages:
+        await messages.has(1)
+        before = queue.log.appends
+        last = None
+        for _ in range(256):
+            last = (await anext(messages)).ack()
+        assert last is not None
+        await last
+        spent = queue.log.appends - before
+        assert spent <= 256 / 64 + 1, "1/b and the first DELIVER"
+    rows = await written(queue, tags.queue_consumer("jobs", 0, "default"))
+    together = [row for row in rows if {type(event) for event in row} == {Delivered, Acked}]
+    assert len(together) >= 2
+
+
+async def test_a_dead_letter_and_its_push_are_one_record(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    await queue.push("bad", key="k")
+    async with queue.consume() as messages:
+        message = await anext(messages)
+        await all_appended(messages)
+        await message.nack()
+        await queue.push("next", key="k")
+        assert (await anext(messages)).body == "next"
+    rows = await written(queue, tags.queue_messages("jobs.dead", 0))
+    assert [[type(event) for event in row] for row in rows] == [[Dead, Pushed]]
+
+
+async def test_records_of_the_owner_expect_its_claim_and_join_their_own_stream_only(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push(1)
+    async with queue.consume() as messages:
+        message = await anext(messages)
+        await message.nack()
+        await (await anext(messages)).ack()
+    rows = await written(queue, tags.queue_consumer("jobs", 0, "default"))
+    kinds = [type(event) for row in rows for event in row]
+    assert kinds == [Delivered, Nacked, Delivered, Acked]
+    record = await book_of(queue).check_tail(tags.queue_consumer("jobs", 0, "default"))
+    assert record is not None
+    assert record.tags == (tags.queue_consumer("jobs", 0, "default"),)
+
+
+async def test_reading_ahead_is_bounded_and_goes_on(another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bokiqueue.shard.arrivals.READ_AHEAD", 8)
+    queue = await another(shards=1)
+    for number in range(40):
+        await queue.push(number)
+    async with queue.consume(prefetch=4) as messages:
+        await messages.has(1)
+        got = []
+        for _ in range(40):
+            async with await anext(messages) as message:
+                got.append(message.body)
+            (owner,) = messages._owners.values()
+            assert len(owner._owned()) <= 8
+    assert got == list(range(40))
+
+
+async def test_of_two_messages_whose_record_lost_only_the_owner_whose_shard_moved_ends(another: Another) -> None:
+    store = BokiStore(book_of(await another("other")))
+    queue = await Queue.open(store.log, "pairs", str, shards=2)
+    for shard in range(2):
+        key = next(name for name in "abcdefgh" if shard_of(2, name, None) == shard)
+        await queue.push(f"of {shard}", key=key)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(2)
+        first, second = await take(messages, 2)
+        owners = [messages._owners[message.id[0]] for message in (first, second)]
+        await all_appended(messages)
+        taken = owners[0].fence
+        other = Fence(Log(book_of(queue)), taken.tag, taken.name, who="elsewhere")
+        messages._follower.discard(taken.tag)
+        await other.take(taken.held)
+        with pytest.raises(Conflict):
+            async with first, second, store.transaction() as tx:
+                tx.add(first.acked())
+                tx.add(second.acked())
+        again = await anext(messages)
+        assert (again.body, again.attempt) == (second.body, 1)
+        await again.ack()
+        assert [owner.owned for owner in owners] == [False, True]
+
+
+async def test_a_record_of_which_nobody_knows_is_decided_by_the_log_and_others_stay(another: Another) -> None:
+    """The owner claims its shard again: other handlers keep what they have."""
+    store = BokiStore(book_of(await another("other")))
+    queue = await Queue.open(store.log, "jobs", str, shards=1)
+    await queue.push_many(["acked", "lost", "beside"])
+    async with queue.consume(member_lease_s=600) as messages:
+        acked, lost, beside = await take(messages, 3)
+        claim = messages._owners[0].fence.claim
+        await store.log.append(acked.acked())
+        _ = lost.acked()
+        for message in (acked, lost):
+            await message.part_ended(None)
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("lost", 1)
+        assert messages._owners[0].fence.claim > claim
+        await beside.ack()
+        await again.ack()
+    assert (await queue.stats()).depth == 0
