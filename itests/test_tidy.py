@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(300)
 ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "spark", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
-USUAL_FUNCTION_LINES: Final = 24
-"""What 95 of 100 functions of the core have at most, from `def` to their last line, docstrings included."""
+USUAL_FUNCTION_LINES: Final = 22
+"""What 95 of 100 functions of the core have at most, from `def` to their last line, without their docstrings."""
 TEST_NAME_CHARACTERS: Final = 79
 """Of the libraries and of Spark not yet."""
 
@@ -251,12 +251,22 @@ def test_functions_fit_on_a_screen() -> None:
 
 def test_most_functions_are_short() -> None:
     lengths = sorted(
-        (node.end_lineno or node.lineno) - node.lineno + 1
+        _lines_of_code(node)
         for path in modules()
         for node in ast.walk(tree_of(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     )
     assert lengths[len(lengths) * 95 // 100] <= USUAL_FUNCTION_LINES, "split by idea what grew"
+
+
+def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the number of lines of a function without its docstring: to describe an argument makes no function longer."""
+    first = function.body[0]
+    described = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    docstring = (first.end_lineno or first.lineno) - first.lineno + 1 if described else 0
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring
 
 
 def test_names_of_tests_are_a_line() -> None:
