@@ -311,9 +311,9 @@ def _register_steps(group: CommandGroup) -> None:
 
         Each line: how long after its beginning, what, for how long, what came of it. A step is not in the log until it ends, unless it
         runs at most once: one that runs now is not shown. Nor are arguments of steps, nor errors of attempts that were retried: the log
-        has how many attempts there were, and the outcome of the last one. `show` has the call of a workflow, and of a child by its id.
-        With --json each is an object with kind, name,
-        key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.
+        has how many attempts there were, and the outcome of the last one; the worker's own log lines ("step attempt failed: retried")
+        have the errors of the others. `show` has the call of a workflow, and of a child by its id. With --json each is an object with kind,
+        name, key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.
 
         \b
             boki flow steps order-7 --book shop

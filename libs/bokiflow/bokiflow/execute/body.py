@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from boki_common.errors import ThreadsExhausted
+from boki_common.log_pace import LogPace
+from boki_common.logs import get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.model.flush import within_bounds
@@ -18,6 +20,10 @@ from bokilib.errors import NotEncodable
 
 EXHAUSTED_S: Final = 5.0
 """Until the next look at whether a thread is free, when all run functions that were given up."""
+SAID_EVERY_S: Final = 1.0
+"""Between two lines about failed attempts of one step."""
+
+log = get_logger(__name__)
 
 
 class NotBegun(Exception):
@@ -52,6 +58,34 @@ class Gate:
             raise NotBegun
 
 
+class FailedAttempts:
+    """The log lines of attempts that failed and are retried, of all workflows of a worker: one a second of each step at most.
+
+    The log of a book has only the outcome of the last attempt.
+    """
+
+    def __init__(self) -> None:
+        self._paces: Final[dict[str, LogPace]] = {}
+
+    def say(self, step: AnyStep, workflow: str, attempt: int, outcome: Outcome, delay_s: float) -> None:
+        """Log a failed attempt. `count` of the line: attempts of the step that failed since the line before."""
+        pace = self._paces.get(step.name)
+        if pace is None:
+            words = "step attempt failed: retried"
+            pace = self._paces[step.name] = LogPace(log.warning, words, every_s=SAID_EVERY_S)
+        error = outcome.error
+        assert error is not None
+        pace.say(
+            step=step.name,
+            id=workflow,
+            attempt=attempt,
+            attempts=step.how.retry.attempts,
+            error=error.message,
+            type=error.type,
+            next_in_s=round(delay_s, 3),
+        )
+
+
 class Tried(NamedTuple):
     """What came of a body, at which attempt."""
 
@@ -67,11 +101,12 @@ async def run_body(
     workflow: str = "",
     names: Names = MappingProxyType({}),
     gate: Gate | None = None,
+    said: FailedAttempts | None = None,
 ) -> Tried:
     """Run a body of a workflow until it returns, or fails for good.
 
     Args:
-        workflow: its id. names: of the module of the workflow.
+        workflow: its id. names: of the module of the workflow. said: what logs attempts that are retried; None: nothing does.
 
     Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
 
@@ -91,6 +126,8 @@ async def run_body(
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
                 return Tried(within_bounds(failed(error, step.names, names), step.name), attempt)
+            if said is not None:
+                said.say(step, workflow, attempt, failed(error), delay_s)
             gate.failed()
             await asyncio.sleep(delay_s)
             continue

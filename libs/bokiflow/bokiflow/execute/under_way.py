@@ -16,7 +16,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies
 from bokiflow.errors import NonDeterminism
 from bokiflow.execute import family
-from bokiflow.execute.body import Gate, NotBegun, run_body
+from bokiflow.execute.body import FailedAttempts, Gate, NotBegun, run_body
 from bokiflow.execute.family import Family, FamilyHost
 from bokiflow.execute.traces import note
 from bokiflow.locks.lock_room import LockRoom, Ready
@@ -76,6 +76,9 @@ class BodyHost(FamilyHost, Protocol):
 
     @property
     def locks(self) -> LockRoom: ...
+
+    @property
+    def failed_attempts(self) -> FailedAttempts: ...
 
     @property
     def finishing(self) -> bool:
@@ -213,9 +216,8 @@ class UnderWay:
         if isinstance(ask, RunBody):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
                 _, gate = self._steps[ask.key]
-                outcome, attempts = await run_body(
-                    ask.step, ask.args, ask.options, self._host.bodies, self._started.id, ask.names, gate
-                )
+                how = (self._host.bodies, self._started.id, ask.names, gate, self._host.failed_attempts)
+                outcome, attempts = await run_body(ask.step, ask.args, ask.options, *how)
                 note(span, outcome)
             if ask.step.is_async:
                 self._ended_last = ask.step.name, self._outer.time()

@@ -28,6 +28,7 @@ from bokiflow.client.app import App
 from bokiflow.client.flow import Flow
 from bokiflow.client.handles import Handle
 from bokiflow.client.schedules import Plan
+from bokiflow.execute.body import FailedAttempts
 from bokiflow.execute.executor import Executor
 from bokiflow.execute.traces import Spans, Tracing
 from bokiflow.history import inspection
@@ -86,7 +87,7 @@ class Worker:
 
     Attributes:
         flow: the workflows of the book, from outside. name: of this incarnation. locks: as this process sees them.
-        finishing: it is being drained: it takes nothing new.
+        finishing: it is being drained: it takes nothing new. failed_attempts: what logs attempts of steps that are retried.
     """
 
     def __init__(
@@ -122,13 +123,13 @@ class Worker:
             bodies: where plain functions run that are steps; by default `ThreadBodies()`, up to 32 threads of this worker.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
             metrics: where it counts what it collects.
-            stuck_after_s: seconds that code of a workflow may run without an `await`; then it is stopped, and the workflow blocked.
-                None: nothing watches it.
+            stuck_after_s: seconds that code of a workflow may run without an `await`; then the workflow is blocked. None: no bound.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
         self.locks: Final = LockRoom(self.log)
+        self.failed_attempts: Final = FailedAttempts()
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name

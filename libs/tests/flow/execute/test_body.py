@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from boki.testing import MemoryCluster
 from boki_common.runtime.bodies import ThreadBodies
 from bokiflow import App, Retry
 from bokiflow.execute.body import Tried, run_body
 from bokiflow.model.flush import EVENT_BYTES
 from bokiflow.model.outcomes import Outcome
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, working
 
 APP = App("body")
 ATTEMPTS: list[int] = []
@@ -61,6 +62,23 @@ async def test_attempts_go_on_until_one_succeeds_or_they_are_over() -> None:
     assert await outcome(third_time, 2) == Outcome(3)
     ATTEMPTS.clear()
     assert type_of(await outcome(third_time, 3)) == "builtins:OSError" and len(ATTEMPTS) == 3
+
+
+async def test_an_attempt_that_is_retried_is_logged_once_a_second_of_each_step(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ATTEMPTS.clear()
+    app = App("shop")
+
+    @app.workflow
+    async def flow(fails: int) -> int:
+        return await third_time(fails)
+
+    async with working(cluster, app) as worker:
+        assert await (await worker.start(flow.call(2), id="order-7")).result() == 3
+    said = [line for line in capsys.readouterr().err.split("\n") if "step attempt failed: retried" in line]
+    facts = "step=third_time id=order-7 attempt=1 attempts=3 error=1 type=builtins:OSError next_in_s=0"
+    assert len(said) == 1 and all(fact in said[0] for fact in facts.split())
 
 
 async def test_the_attempts_are_counted() -> None:
