@@ -88,6 +88,11 @@ bokiqueue libs/tests/queue/test_queue.py::test_a_drop_trims_nothing_of_a_group_t
 +    place = await log.book.now() + 1
 +    marks = [(make(config.queue, *one), place) for one in dropped for make in makes]
 
+an ACK that was trimmed never happened
+bokiqueue libs/tests/queue/shard/test_shard_owner.py::test_a_message_whose_ack_may_be_trimmed_does_not_come_again
+-        if found.trimmed >= start:  # the group was dropped, and what it did is trimmed: an ACK may have been there
++        if False:
+
 a stop is a failed attempt
 bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_failed_attempt
 -    if stopped(error) or lost(error):

@@ -12,6 +12,7 @@ from bokilib import Fence, Log
 from bokilib.records import tags
 from bokilib.records.events import open_record
 from bokiqueue import Queue
+from bokiqueue.errors import NoSuchGroup
 from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Nacked, Pushed
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
@@ -166,3 +167,21 @@ async def test_a_record_of_which_nobody_knows_is_decided_by_the_log_and_others_s
         await beside.ack()
         await again.ack()
     assert (await queue.stats()).depth == 0
+
+
+async def test_a_message_whose_ack_may_be_trimmed_does_not_come_again(another: Another) -> None:
+    """Whoever drops a group trims what it did. The ACK that the owner looks for may be among that."""
+    store = BokiStore(book_of(await another("other")))
+    queue = await Queue.open(store.log, "jobs", str, shards=1)
+    await queue.register("audit")
+    await queue.push("acked")
+    async with queue.consume(group="audit", member_lease_s=600) as messages:
+        (acked,) = await take(messages, 1)
+        owner = messages._owners[0]
+        await store.log.append(acked.acked())
+        messages._follower.discard(tags.queue_config("jobs"))  # this member hears late of the drop
+        await (await another()).drop("audit")
+        await acked.part_ended(None)
+        with pytest.raises(NoSuchGroup):
+            await anext(messages)
+        assert not owner.owned
