@@ -17,8 +17,6 @@ from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
-from bokilib.append.incarnations import Incarnations
-from bokilib.append.log_clock import LogClock
 from bokilib.errors import AppendUnknown, NoPayloadHook
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
@@ -42,6 +40,74 @@ class Read(NamedTuple):
 
     record: boki.Record
     envelope: Envelope
+
+
+class Incarnations:
+    """See the module. Only who runs is remembered: what was given and does not run has ended, or never began."""
+
+    def __init__(self, by: str) -> None:
+        """`by`: of the Log; nobody else's tokens begin like it."""
+        self._by: Final = by
+        self._given = 0
+        self._fences = 0
+        self._running: Final[set[str]] = set()
+
+    def give(self) -> str:
+        """A token that nobody had; the first is the Log's own."""
+        self._given += 1
+        return self._by if self._given == 1 else f"{self._by}-{self._given}"
+
+    def fence(self, scope: str) -> str:
+        """Return a token for one more fence object of a scope; no other object of this incarnation gets it."""
+        self._fences += 1
+        return f"{scope}/{self._fences}" if scope else str(self._fences)
+
+    def began(self, token: str) -> None:
+        """It runs from now on."""
+        self._running.add(token)
+
+    def ended(self, token: str) -> None:
+        """It runs nothing any more."""
+        self._running.discard(token)
+
+    def runs(self, token: str) -> bool:
+        """Whether it is one of these, and runs."""
+        return token in self._running
+
+    def over(self, token: str) -> bool:
+        """Whether it is one of these, and runs nothing; of others nothing is known."""
+        return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
+
+
+def scope_of(token: str) -> str:
+    """Return the scope of a token that `Incarnations.fence` gave."""
+    return token.rpartition("/")[0]
+
+
+class LogClock:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._ms = 0
+        self._at_s = 0.0
+
+    def observe(self, time_ms: int, now_s: float) -> None:
+        """A record was read or appended, `now_s` by this process's clock."""
+        if time_ms > self.now_ms(now_s):
+            self._ms, self._at_s = time_ms, now_s
+
+    def at_most(self, time_ms: int, sent_s: float) -> None:
+        """A record that this process sent at `sent_s` was ordered at `time_ms`: so it was not later when it was sent."""
+        if self._at_s <= sent_s and self.now_ms(sent_s) > time_ms:
+            self._ms, self._at_s = time_ms, sent_s
+
+    def now_ms(self, now_s: float) -> int:
+        """The log's time; 0 before anything was observed."""
+        return self._ms + int(max(0.0, now_s - self._at_s) * 1000) if self._ms else 0
+
+    def when_s(self, due_ms: int, now_s: float) -> float:
+        """When it will be `due_ms`, by this process's clock."""
+        return now_s + max(0, due_ms - self.now_ms(now_s)) / 1000
 
 
 class Log:

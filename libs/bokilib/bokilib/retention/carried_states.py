@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from boki_common.errors import Conflict
+from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokilib.append.log import Log
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, encode_events
-from bokilib.retention.carry_rules import Load, batches
+
+CARRIED_BYTES: Final = MIB // 2
+
+
+class Load(NamedTuple):
+    """One state to carry: its size, and how many tags and expectations it adds to a record."""
+
+    subject: str
+    size: int
+    tags: int = 1
+    expectations: int = 1
+
+
+def batches(loads: Sequence[Load], *, bytes_limit: int = CARRIED_BYTES) -> list[list[Load]]:
+    """As few records as take all loads, in order; a load that is too large for any is alone, and goes in parts.
+
+    One tag and one expectation are left for the fence.
+    """
+    found: list[list[Load]] = []
+    size = tags = expectations = 0
+    for load in loads:
+        size, tags, expectations = size + load.size, tags + load.tags, expectations + load.expectations
+        if not found or size > bytes_limit or tags >= RECORD_TAGS or expectations >= RECORD_EXPECTATIONS:
+            found.append([])
+            size, tags, expectations = load.size, load.tags, load.expectations
+        found[-1].append(load)
+    return found
 
 
 class State(NamedTuple):

@@ -1,4 +1,4 @@
-"""Carries forward what has no owner, out of old terms, so that these can be deleted (`carry_rules`).
+"""Carries forward what has no owner, out of old terms, so that these can be deleted (`carried_states`).
 
     async with Carrier(log, [store.carried(), tables.carried()], who="host-7"): ...
 
@@ -26,8 +26,7 @@ from typing import Final, NamedTuple, Protocol
 import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.logs import get_logger
-from boki_common.metrics import Metrics
-from bokilib import metric_definitions as definitions
+from boki_common.metrics import COUNTER, GAUGE, MetricDefinition, Metrics
 from bokilib.append.fence import Claimed, Fence
 from bokilib.append.log import Log, Read
 from bokilib.errors import Fenced
@@ -45,6 +44,31 @@ UNREADABLE: Final = "unreadable"
 OTHERS: Final = "others"
 PICKER: Final[Picker[Heartbeat | Claimed]] = Picker("lib", (Heartbeat, Claimed))
 """All that is of nobody but this: claims of fences are their holders', and counted."""
+
+CARRY_ROUNDS: Final = MetricDefinition(
+    "boki_carry_rounds_total", COUNTER, "", "Rounds in which this process carried forward what has no owner."
+)
+CARRIED: Final = MetricDefinition(
+    "boki_carry_states_total",
+    COUNTER,
+    "",
+    "States that it appended anew, so that the terms they were in may go.",
+    ("library",),
+)
+CARRY_UNREADABLE: Final = MetricDefinition(
+    "boki_carry_unreadable_total",
+    COUNTER,
+    "",
+    "What it could not read, and left where it is: it keeps its term.",
+    ("library",),
+)
+CARRY_LEFT: Final = MetricDefinition(
+    "boki_carry_left_records",
+    GAUGE,
+    "",
+    "Records older than a term that the last round left to their owners, by library.",
+    ("library",),
+)
 
 log = get_logger(__name__)
 
@@ -130,10 +154,10 @@ class Carrier:
         self._every_s = every_s
         self._carry_ms = carry_ms
         registry = metrics or Metrics()
-        self._rounds = registry.counter(definitions.CARRY_ROUNDS)
-        self._carried = registry.counter(definitions.CARRIED)
-        self._unreadable = registry.counter(definitions.CARRY_UNREADABLE)
-        self._left = registry.gauge(definitions.CARRY_LEFT)
+        self._rounds = registry.counter(CARRY_ROUNDS)
+        self._carried = registry.counter(CARRIED)
+        self._unreadable = registry.counter(CARRY_UNREADABLE)
+        self._left = registry.gauge(CARRY_LEFT)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Carrier:

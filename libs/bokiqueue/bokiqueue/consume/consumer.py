@@ -28,8 +28,7 @@ import boki
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import NAMED, get_logger
 from bokilib.append.fence import PICKER as CLAIMS
-from bokilib.append.incarnations import scope_of
-from bokilib.append.log import Log, Read
+from bokilib.append.log import Log, Read, scope_of
 from bokilib.errors import Fenced
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower

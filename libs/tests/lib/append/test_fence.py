@@ -9,8 +9,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokilib.append.fence import PICKER, Claimed, Fence
-from bokilib.append.incarnations import Incarnations, scope_of
-from bokilib.append.log import Log
+from bokilib.append.log import Incarnations, Log, scope_of
 from bokilib.errors import Fenced
 from bokilib.ports import BookPort
 from bokilib.records.conflict_rules import Claim

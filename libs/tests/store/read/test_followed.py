@@ -248,7 +248,7 @@ async def test_several_objects_are_read_as_of_one_place(store: BokiStore, reader
 async def test_objects_of_different_cursors_are_read_as_of_one_place(
     store: BokiStore, reader: BokiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bokilib.follow.follow_rules.CURSOR_TAGS", 1)
+    monkeypatch.setattr("bokilib.follow.follower.CURSOR_TAGS", 1)
     for name in ("a", "b"):
         await store.object(name).set("n", 0)
     await read_often(reader, "a", "b")
