@@ -93,6 +93,11 @@ bokiqueue libs/tests/queue/shard/test_shard_owner.py::test_a_message_whose_ack_m
 -        if found.trimmed >= start:  # the group was dropped, and what it did is trimmed: an ACK may have been there
 +        if False:
 
+a step that was interrupted counts as done
+bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker[by_hand]
+-        return not event.outcome.interrupted
++        return True
+
 a stop is a failed attempt
 bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_failed_attempt
 -    if stopped(error) or lost(error):

@@ -17,9 +17,6 @@ from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
 from bokiflow.model.flow_events import (
-    DELIVERED,
-    EFFECTS,
-    NOTES,
     PICKER,
     AnyFlowEvent,
     Cancelled,
@@ -30,7 +27,9 @@ from bokiflow.model.flow_events import (
     Restarted,
     Resulted,
     Started,
+    Stepped,
     Tombed,
+    Transacted,
     Waits,
 )
 from bokiflow.model.histories import History, Kept, fold
@@ -44,8 +43,6 @@ from bokilib.records import tags
 MANY: Final = 1_024
 ATTEMPTS: Final = 3
 """Of reading a history while it is shortened."""
-PROGRESS: Final = (*DELIVERED, *EFFECTS, *NOTES, Waits, Restarted)
-"""What only the worker that runs a workflow records."""
 RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""
 
@@ -171,6 +168,17 @@ async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
         return None
 
 
+def _is_progress(event: object) -> bool:
+    """Return True for what a workflow does not record again and again while its steps take workers down.
+
+    Not for effects, notes and timers: code that catches StepInterrupted, and a transaction that is attempted anew, record some of
+    them in the life of each worker.
+    """
+    if isinstance(event, Stepped):
+        return not event.outcome.interrupted
+    return isinstance(event, (Transacted, Waits, Restarted))
+
+
 async def since_claim(log: Log, id: str, state: Held) -> SinceClaim:
     """Read what a workflow recorded since its newest claim.
 
@@ -189,7 +197,7 @@ async def since_claim(log: Log, id: str, state: Held) -> SinceClaim:
         own = isinstance(item, boki.Gap)  # only a worker that runs it trims its history
         if not isinstance(item, boki.Gap):
             found = PICKER.of(item.seqnum, await log.open(item), about=id)
-            own = any(isinstance(event, PROGRESS) for event in found)
+            own = any(_is_progress(event) for event in found)
             cancelled = cancelled or (since and any(isinstance(event, Cancelled) for event in found))
         progressed = progressed or (own and since)
         vain = 0 if own and not since else vain

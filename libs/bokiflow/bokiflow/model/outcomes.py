@@ -42,6 +42,7 @@ GROUPED: Final = 16
 DEPTH: Final = 4
 """Bound of the causes and groups inside one another that are kept."""
 CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
+INTERRUPTED: Final = "bokiflow.errors:StepInterrupted"
 AGAIN: Final = "raised again by the workflow:"
 """Between the stack trace of a step or child, and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
@@ -112,6 +113,11 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     def cancelled(self) -> bool:
         """Whether it is the end of a workflow that was cancelled."""
         return self.error is not None and self.error.type == CANCELLED
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it is that of a step that runs at most once, and whose worker was lost while it ran."""
+        return self.error is not None and self.error.type == INTERRUPTED
 
 
 _THE_WORKFLOW: Final = "the workflow "

@@ -3,14 +3,15 @@
 A step that ends its process (`os._exit`, a segmentation fault, memory that runs out), or blocks the event loop until other workers take
 the partition over, does the same to the next worker. Begun at once with all others, it would keep every workflow beside it from ending.
 
-- Each claim counts how often in a row the workflow was begun in vain before it: its worker was lost, and the workflow had recorded
-  nothing since its claim. The count is a function of the log: each later worker comes to the same one, until it begins the workflow.
+- Each claim counts how often in a row the workflow was begun in vain before it: its worker was lost, and since its claim no step of it
+  had ended (StepInterrupted is no end) and no transaction. The count is a function of the log: each later worker comes to the same one,
+  until it begins the workflow.
 - A workflow whose worker was lost once is begun again at once. After the second time in a row it is *held back*: not claimed until a
   pause has passed, which doubles with each further time.
 - A claim names the pause that applies if it turns out to be in vain. The pause counts from the claim, by the clock of the log. So neither a
   takeover nor a deploy lengthens it, a worker that lived for longer than it delays nothing, and commands can show when it ends.
 - The pause is random, by the workflow's id and its claim. So workflows that were lost together begin apart: what ends between two deaths
-  is done, and what is begun while nothing kills its worker records something, which sets its count back.
+  is done, and what is begun while nothing kills its worker ends a step, or records that it waits, which sets its count back.
 - A worker that was drained, or closed by a process that goes on, was not lost: then the count stays as it is.
 """
 
@@ -32,7 +33,7 @@ def begun_in_vain(vain: int, *, lost: bool, progressed: bool) -> int:
     """Return how often in a row a workflow has been begun in vain, of the count that its newest claim has.
 
     Args:
-        lost: its worker was lost while the workflow was its own. progressed: the workflow recorded something since that claim.
+        lost: its worker was lost while the workflow was its own. progressed: a step or transaction of it ended since that claim.
     """
     if not lost:
         return vain

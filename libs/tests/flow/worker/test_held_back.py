@@ -19,9 +19,11 @@ from bokiflow.model.flow_events import PICKER, AnyFlowEvent, Claimed, Leaving, W
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker import held_back
 from bokiflow_tools.living import living
+from bokilib import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from libs.tests.flow.conftest import working
+from bokistore import BokiStore, StoreSettings, Transaction
+from libs.tests.flow.conftest import Inline, working
 
 LEASE_S = 15.0
 RESTART_S = 1.0
@@ -66,6 +68,7 @@ class Shop:
         self.kill = asyncio.Event()
         self.kills = True
         self.begun: dict[str, list[float]] = {}
+        self.store: BokiStore | None = None
 
         @self.app.step
         async def explode(id: str) -> None:
@@ -101,7 +104,29 @@ class Shop:
             await bokiflow.recv("go")
             return "woke"
 
+        @self.app.step(at_most_once=True)
+        async def explode_once(id: str) -> None:
+            await explode.function(id)
+
+        @self.app.workflow
+        async def again_by_hand() -> None:
+            while True:
+                try:
+                    return await explode_once(bokiflow.workflow_id())
+                except bokiflow.StepInterrupted:
+                    await asyncio.sleep(0.1)
+
+        async def calls_the_killer(tx: Transaction) -> None:
+            tx["x"].inc("n")
+            await killer()
+
+        @self.app.workflow
+        async def in_transaction() -> None:
+            assert self.store is not None
+            await bokiflow.transact(self.store, calls_the_killer)
+
         self.killer, self.healthy, self.in_two, self.sleeper = killer, healthy, in_two, sleeper
+        self.killers = {"killer": killer, "by_hand": again_by_hand, "in_transaction": in_transaction}
 
     def _note(self, id: str) -> None:
         self.begun.setdefault(id, []).append(self._loop.time())
@@ -126,7 +151,9 @@ class Fleet:
     async def run(self) -> None:
         while True:
             self._shop.kill.clear()
-            async with working(self._cluster, self._shop.app, lease_s=LEASE_S) as self.worker:
+            log = Log((await self._cluster.connect()).book("shop"))
+            self._shop.store = BokiStore(log, settings=StoreSettings(checkpoints=False))
+            async with Worker(self._shop.app, log, name="w", bodies=Inline(), lease_s=LEASE_S) as self.worker:
                 await self._shop.kill.wait()
             self.worker = None
             self.deaths.append(clock())
@@ -187,17 +214,22 @@ def holds(worker: Worker | None, id: str) -> bool:
     return worker is not None and id in worker._takeover._held_back
 
 
+@pytest.mark.parametrize("kind", ["killer", "by_hand", "in_transaction"])
 @in_virtual_time
-async def test_others_end_beside_a_workflow_that_ends_each_worker() -> None:
+async def test_others_end_beside_a_workflow_that_ends_each_worker(kind: str) -> None:
+    """Also where each worker records something of it: that a step begins, a timer, a child of a transaction's attempt."""
     shop = Shop()
     async with fleet_of(shop) as (fleet, outside):
-        killer = await outside.start(shop.killer.call(), id="k")
+        killer = await outside.start(shop.killers[kind].call(), id="k")
         healthy = [await outside.start(shop.healthy.call(1.5), id=f"h{number}") for number in range(5)]
         began_s = clock()
         async with asyncio.timeout(8 * LEASE_S):
             assert await asyncio.gather(*(one.result() for one in healthy)) == [1.5] * 5
         await let_pass(began_s + 600 - clock())
-        assert len(fleet.deaths) <= 8 and await killer.status() == "running"
+        assert len(fleet.deaths) <= (20 if kind == "in_transaction" else 8), (
+            "each part of a transaction has its own count"
+        )
+        assert await killer.status() == "running"
         found = [one.vain for one in await claims(outside, "k")]
         assert found == list(range(len(found)))
 
