@@ -25,7 +25,7 @@ from bokilib.pauses import pauses
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
-from bokilib.retention.checkpoint_rules import GRACE_MS, Part, Whole
+from bokilib.retention.checkpoint_rules import GRACE_MS, CheckpointPart, WholeCheckpoint
 from bokiqueue.checkpoint import old_messages
 from bokiqueue.errors import QueueEmpty, ResultTrimmed
 from bokiqueue.model import pop_state
@@ -201,7 +201,7 @@ class ShardPopper:
                     state.popped(item.seqnum, mine=(envelope.by, event.token) == (self._log.by, self._token))
         return True
 
-    async def _wholes(self) -> list[Whole]:
+    async def _wholes(self) -> list[WholeCheckpoint]:
         """Return the complete checkpoints, newest first."""
         parts = []
         async for item in self._log.book.read(self._checkpoints):
@@ -209,7 +209,9 @@ class ShardPopper:
                 continue
             envelope = await self._log.open(item)
             parts += [
-                Part(item.seqnum, item.time_ms, event.covers, event.part, event.parts, envelope.by, event.data)
+                CheckpointPart(
+                    item.seqnum, item.time_ms, event.covers, event.part, event.parts, envelope.by, event.data
+                )
                 for event in PICKER.of(item.seqnum, envelope, about=self._id)
                 if isinstance(event, Checkpoint)
             ]

@@ -22,7 +22,7 @@ from bokilib.append.log import Log, Tokens
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records.contribution import Contribution
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
@@ -188,7 +188,7 @@ class Queue(Generic[T]):
         lease_s: float = LEASE_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
-        carry_s: float = CARRY_MS / 1000,
+        carry_s: float = REWRITE_MS / 1000,
     ) -> Consumer[T]:
         """Return a member of a group of consumers; enter it, and iterate. Each group gets all messages.
 
@@ -223,7 +223,7 @@ class Queue(Generic[T]):
         lease_s: float = LEASE_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
-        carry_s: float = CARRY_MS / 1000,
+        carry_s: float = REWRITE_MS / 1000,
         only: Callable[[Item], bool] | None = None,
         backoff_s: float = BACKOFF_S,
     ) -> Consumer[T]:
@@ -263,7 +263,7 @@ class Queue(Generic[T]):
         backoff_s: float = BACKOFF_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
-        carry_s: float = CARRY_MS / 1000,
+        carry_s: float = REWRITE_MS / 1000,
     ) -> Callable[[Callable[[Message[T], X], Awaitable[None]]], Handler[T, X]]:
         """Make a handler of a function of a message and a transaction: `@queue.handler(store)`.
 

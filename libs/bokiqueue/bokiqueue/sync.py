@@ -25,7 +25,7 @@ from bokilib.append.log import Log
 from bokilib.follow import lease_rules
 from bokilib.ports import PayloadHook
 from bokilib.records.contribution import Contribution
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.consume.consumer import FINISH_S, LEASE_S, PREFETCH
 from bokiqueue.manage.inspection import Peeked, Stats
 from bokiqueue.model.events import Limits, Mode, Source
@@ -216,7 +216,7 @@ class Queue(_Face, Generic[T]):
         lease_s: float = LEASE_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
-        carry_s: float = CARRY_MS / 1000,
+        carry_s: float = REWRITE_MS / 1000,
     ) -> Consumer[T]:
         made = self._call(
             lambda: self.queue.consume(

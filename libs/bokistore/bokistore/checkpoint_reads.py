@@ -20,7 +20,7 @@ import boki
 from boki_common.errors import Trimmed
 from bokilib.append.log import Log, Read
 from bokilib.ports import ConsistencyName
-from bokilib.retention.checkpoint_rules import Part, Whole, newest_first
+from bokilib.retention.checkpoint_rules import CheckpointPart, WholeCheckpoint, newest_first
 from bokistore.errors import HistoryMissing
 from bokistore.model.events import PICKER
 from bokistore.model.subjects import Subject, parts_of
@@ -77,15 +77,15 @@ class CheckpointReads:
             raise Trimmed(f"what {subject.name!r} was as of {at} is not kept any more", mark=at, object=subject.name)
         return Newest(record, None)
 
-    async def whole(self, subject: Subject, newest: boki.Record | None) -> Whole | None:
+    async def whole(self, subject: Subject, newest: boki.Record | None) -> WholeCheckpoint | None:
         """Return the newest complete checkpoint at or below a record of the checkpoint stream."""
         async for whole in self.wholes(subject, newest):
             return whole
         return None
 
-    async def wholes(self, subject: Subject, newest: boki.Record | None) -> AsyncIterator[Whole]:
+    async def wholes(self, subject: Subject, newest: boki.Record | None) -> AsyncIterator[WholeCheckpoint]:
         """Yield the complete checkpoints at or below a record, newest first, as far as they are kept."""
-        parts: list[Part] = []
+        parts: list[CheckpointPart] = []
         given = 0
         record = newest
         while record is not None:
@@ -103,12 +103,12 @@ class CheckpointReads:
 
     async def kept(
         self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
-    ) -> list[tuple[list[Whole], int]]:
+    ) -> list[tuple[list[WholeCheckpoint], int]]:
         """Return of each its `most` newest checkpoints, and the seqnum of the newest record of its stream (0: none lives)."""
         newest = await self.newest(subjects, at, "session")
 
-        async def some(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
-            found: list[Whole] = []
+        async def some(subject: Subject, one: Newest) -> tuple[list[WholeCheckpoint], int]:
+            found: list[WholeCheckpoint] = []
             async for whole in self.wholes(subject, one.checkpoint):
                 found.append(whole)
                 if len(found) == most:

@@ -25,11 +25,11 @@ from bokilib.records.isolation import Isolation, check_isolation
 from bokilib.retention.carrier import EVERY_S, Carrier, Carries
 from bokilib.retention.checkpoint_rules import (
     BYTES_BETWEEN,
-    CARRY_MS,
     FORGET_MS,
     GRACE_MS,
     RECORDS_BETWEEN,
     RETENTION_MS,
+    REWRITE_MS,
 )
 from bokistore import inspection
 from bokistore.collection import Collection
@@ -329,7 +329,7 @@ class BokiStore:
         """For a `bokilib.Carrier` of several libraries: what of this store is carried out of old terms."""
         return StoreCarried(self.checkpointer, self.sweep)
 
-    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = CARRY_MS) -> Carrier:
+    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = REWRITE_MS) -> Carrier:
         """Gives storage back: `async with store.carrier("host-7"): ...` in some process, or in all; one at a time does it.
 
         What is idle is appended anew before it is two days old, so that old terms can be deleted; objects whose time is over are

@@ -23,7 +23,7 @@ from bokilib.ports import ConsistencyName, PayloadHook
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.retention.carrier import EVERY_S
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokistore.inspection import Version
 from bokistore.model.diff import Change
 from bokistore.model.operations import AnyOperation
@@ -302,7 +302,7 @@ class BokiStore(_Face):
         yield Snapshot(self._book, self._run(take()))
 
     @contextmanager
-    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = CARRY_MS) -> Iterator[None]:
+    def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = REWRITE_MS) -> Iterator[None]:
         made = self.store.carrier(who, every_s=every_s, carry_ms=carry_ms)
         self._run(made.__aenter__())
         try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokilib.retention.checkpoint_rules import Ages, Whole, must_carry, trim_plan
+from bokilib.retention.checkpoint_rules import Ages, WholeCheckpoint, must_rewrite, trim_plan
 from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=1, retention_ms=3, forget_ms=1, carry_ms=2)
@@ -121,9 +121,11 @@ class Carried:
 
     # -- reading
 
-    def wholes(self) -> list[Whole]:
+    def wholes(self) -> list[WholeCheckpoint]:
         return [
-            Whole(row.seqnum, row.seqnum, row.time, row.seqnum if row.kind == "D" else row.covers, b"", row.ended)
+            WholeCheckpoint(
+                row.seqnum, row.seqnum, row.time, row.seqnum if row.kind == "D" else row.covers, b"", row.ended
+            )
             for row in reversed(self.rows("c"))
         ]
 
@@ -209,7 +211,7 @@ class Carried:
         """Folds the object, and decides whether it is carried."""
         wholes, newest = self.wholes(), max((row.seqnum for row in self.rows("o")), default=0)
         if worker.fenced:
-            due = must_carry(wholes, newest, self.now, AGES)
+            due = must_rewrite(wholes, newest, self.now, AGES)
             if not self.rules.carries_what_is_idle:
                 due = due and newest > (wholes[0].covers if wholes else 0)
             if not self.rules.ends_to_carry and wholes:

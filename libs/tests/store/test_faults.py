@@ -17,7 +17,7 @@ from boki.testing import MemoryCluster
 from bokilib import Fenced
 from bokilib.ports import BookPort, ConsistencyName, Expect, Tag, TicketPort
 from bokilib.records.isolation import Isolation
-from bokilib.retention.checkpoint_rules import CARRY_MS, GRACE_MS
+from bokilib.retention.checkpoint_rules import GRACE_MS, REWRITE_MS
 from bokilib.testing import Died, Fault, FaultKind, FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
 from bokistore.testing.cycles import Transacted, anomalies
@@ -175,7 +175,7 @@ class Nemesis:
                 elif what == 1:
                     await store.carrier("a").round()
                 elif what == 2:
-                    self.clock.ms += self.chances.choice([1, GRACE_MS, CARRY_MS])
+                    self.clock.ms += self.chances.choice([1, GRACE_MS, REWRITE_MS])
                 else:
                     self.cluster.disconnect()
             except Died:

@@ -27,7 +27,7 @@ from bokiflow.model.lock_view import Marks, View
 from bokilib.append.log import Log, Read
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Expected
-from bokilib.retention.carried_states import State, append_states
+from bokilib.retention.rewritten_states import State, append_states
 from bokilib.retention.trimmer import Trimmer
 
 log = get_logger(__name__)

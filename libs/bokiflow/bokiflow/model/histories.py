@@ -29,7 +29,7 @@ from bokiflow.model.flow_events import (
 )
 from bokiflow.model.flush import AROUND_BYTES, size_of
 from bokiflow.model.history import Recorded
-from bokilib.retention.checkpoint_rules import PART_BYTES, Part, Whole, newest_first, split
+from bokilib.retention.checkpoint_rules import PART_BYTES, CheckpointPart, WholeCheckpoint, newest_first, split
 
 PART_DATA_BYTES: Final = PART_BYTES - 32_768
 """Room for what surrounds a part, the streams that it joins among it."""
@@ -163,19 +163,21 @@ def _forked_when(base: History, begun: Kept | None) -> History:
     return base._replace(started=started, restarted=restarted)
 
 
-def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[Part]:
+def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[CheckpointPart]:
     """Parts of checkpoints, newest first: of those from before it began only what a fork begins with, if it is one."""
     start = 0 if begun is None else begun.recorded.seqnum
     before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
     return [
-        Part(one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data)
+        CheckpointPart(
+            one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data
+        )
         for one in reversed(kept)
         for event in one.checkpoints
         if before or one.recorded.seqnum >= start
     ]
 
 
-def _of_checkpoint(whole: Whole, records: Sequence[Recorded]) -> History:
+def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[Recorded]) -> History:
     data = _decoder.decode(whole.data)
     rows = [Recorded(row.seqnum, row.time_ms, row.seen, row.own, row.incoming) for row in data.rows]
     above = [one for one in records if one.seqnum > whole.covers]

@@ -22,7 +22,7 @@ from bokiflow.tables.table_events import PICKER, Collected, Made
 from bokilib.append.log import Log, Read
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Expected
-from bokilib.retention.carried_states import State, append_states
+from bokilib.retention.rewritten_states import State, append_states
 from bokilib.retention.trimmer import Trimmer
 
 AT_ONCE: Final = 200

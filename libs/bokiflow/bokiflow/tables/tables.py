@@ -44,7 +44,7 @@ from bokilib.ports import ConsistencyName
 from bokilib.records.codec import JsonObject
 from bokilib.records.contribution import joined
 from bokilib.retention.carrier import EVERY_S
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,7 +70,7 @@ class Tables:
         *,
         cached_rows: int = CACHED_ROWS,
         keep_every_s: float = EVERY_S,
-        carry_ms: int = CARRY_MS,
+        carry_ms: int = REWRITE_MS,
         clock: boki.Clock | None = None,
     ) -> None:
         """

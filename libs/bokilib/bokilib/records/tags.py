@@ -33,7 +33,7 @@ DIRECTORY_BUCKETS: Final = 16
 PARTITIONS: Final = 64
 _HASH_CHARS: Final = 32
 _MARK: Final = "~"
-_CARRY: Final = "lib/carry"
+_REWRITER: Final = "lib/carry"
 
 
 def tag_of(*parts: str | int) -> str:
@@ -63,14 +63,14 @@ def member(group: str) -> str:
     return tag_of("lib/member", group)
 
 
-def carry(library: str) -> str:
+def rewriter(library: str) -> str:
     """Claims of who carries what of a library has no owner."""
-    return tag_of(_CARRY, library)
+    return tag_of(_REWRITER, library)
 
 
-def is_carry(tag: str) -> bool:
+def is_rewriter(tag: str) -> bool:
     """Whether a tag is of such claims, also of one for all libraries, which there was once."""
-    return tag == _CARRY or tag.startswith(f"{_CARRY}/")
+    return tag == _REWRITER or tag.startswith(f"{_REWRITER}/")
 
 
 def store_object(name: str) -> str:

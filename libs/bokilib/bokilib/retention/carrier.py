@@ -1,4 +1,4 @@
-"""Carries forward what has no owner, out of old terms, so that these can be deleted (`carried_states`).
+"""Carries forward what has no owner, out of old terms, so that these can be deleted (`rewritten_states`).
 
     async with Carrier(log, [store.carried(), tables.carried()], who="host-7"): ...
 
@@ -34,7 +34,7 @@ from bokilib.follow.members import Heartbeat
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim, Expected
 from bokilib.records.events import Picker, libraries_of
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.retention.trimmer import Trimmer
 
 EVERY_S: Final = 600.0
@@ -45,24 +45,24 @@ OTHERS: Final = "others"
 PICKER: Final[Picker[Heartbeat | Claimed]] = Picker("lib", (Heartbeat, Claimed))
 """All that is of nobody but this: claims of fences are their holders', and counted."""
 
-CARRY_ROUNDS: Final = MetricDefinition(
+REWRITE_ROUNDS: Final = MetricDefinition(
     "boki_carry_rounds_total", COUNTER, "", "Rounds in which this process carried forward what has no owner."
 )
-CARRIED: Final = MetricDefinition(
+REWRITTEN_STATES: Final = MetricDefinition(
     "boki_carry_states_total",
     COUNTER,
     "",
     "States that it appended anew, so that the terms they were in may go.",
     ("library",),
 )
-CARRY_UNREADABLE: Final = MetricDefinition(
+REWRITE_UNREADABLE: Final = MetricDefinition(
     "boki_carry_unreadable_total",
     COUNTER,
     "",
     "What it could not read, and left where it is: it keeps its term.",
     ("library",),
 )
-CARRY_LEFT: Final = MetricDefinition(
+REWRITE_LEFT: Final = MetricDefinition(
     "boki_carry_left_records",
     GAUGE,
     "",
@@ -130,7 +130,7 @@ class Carrier:
         *,
         who: str,
         every_s: float = EVERY_S,
-        carry_ms: int = CARRY_MS,
+        carry_ms: int = REWRITE_MS,
         metrics: Metrics | None = None,
     ) -> None:
         """
@@ -147,17 +147,17 @@ class Carrier:
             )
         self._log = log
         self._turns = {
-            one.library: _Turn(one, Fence(log, tags.carry(one.library), f"the carrier of {one.library}", who=who))
+            one.library: _Turn(one, Fence(log, tags.rewriter(one.library), f"the carrier of {one.library}", who=who))
             for one in libraries
         }
         self._trimmer = Trimmer(log.book)
         self._every_s = every_s
         self._carry_ms = carry_ms
         registry = metrics or Metrics()
-        self._rounds = registry.counter(CARRY_ROUNDS)
-        self._carried = registry.counter(CARRIED)
-        self._unreadable = registry.counter(CARRY_UNREADABLE)
-        self._left = registry.gauge(CARRY_LEFT)
+        self._rounds = registry.counter(REWRITE_ROUNDS)
+        self._carried = registry.counter(REWRITTEN_STATES)
+        self._unreadable = registry.counter(REWRITE_UNREADABLE)
+        self._left = registry.gauge(REWRITE_LEFT)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Carrier:
@@ -271,7 +271,7 @@ class Carrier:
         beats = [event for event in events if isinstance(event, Heartbeat)]
         for beat in beats:
             self._trimmer.add(tags.member(beat.group), read.record.seqnum + 1, forget=True)
-        claimed = [tag for tag in read.record.tags if isinstance(tag, str) and tags.is_carry(tag)]
+        claimed = [tag for tag in read.record.tags if isinstance(tag, str) and tags.is_rewriter(tag)]
         for tag in claimed:
             self._trimmer.add(tag, read.record.seqnum + 1)
         return bool(beats or claimed)

@@ -32,13 +32,13 @@ RETENTION_MS: Final = 7 * 24 * 3_600_000
 """For how long what was deleted is remembered."""
 RIPENING: Final = 32
 """Parts of a grace: a checkpoint that is nearer to another one is not noted beside it."""
-CARRY_MS: Final = 24 * 3_600_000
+REWRITE_MS: Final = 24 * 3_600_000
 """What is older is carried out of its term."""
 FORGET_MS: Final = 3_660_000
 """The log forgets a stream whose newest record is an hour old, in whole minutes."""
 
 
-class Part(NamedTuple):
+class CheckpointPart(NamedTuple):
     """One record of a checkpoint, as it was read.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     ended_ms: int | None = None
 
 
-class Whole(NamedTuple):
+class WholeCheckpoint(NamedTuple):
     """A checkpoint of which all parts are there.
 
     Attributes:
@@ -83,14 +83,14 @@ def split(state: bytes, part_bytes: int = PART_BYTES) -> list[bytes]:
     return [state[at : at + part_bytes] for at in range(0, len(state), part_bytes)] or [b""]
 
 
-def newest_first(parts: Iterable[Part]) -> list[Whole]:
+def newest_first(parts: Iterable[CheckpointPart]) -> list[WholeCheckpoint]:
     """The complete checkpoints among records of a checkpoint stream, newest first.
 
     Args:
         parts: descending by seqnum, without holes.
     """
-    found: list[Whole] = []
-    run: list[Part] = []
+    found: list[WholeCheckpoint] = []
+    run: list[CheckpointPart] = []
     for part in parts:
         before = run[-1] if run else None
         if before is not None and (part.by, part.covers, part.parts, part.part + 1) != (
@@ -104,7 +104,7 @@ def newest_first(parts: Iterable[Part]) -> list[Whole]:
             run.append(part)
         if run and part.part == 0:
             data = b"".join(one.data for one in reversed(run))
-            found.append(Whole(part.seqnum, run[0].seqnum, run[0].time_ms, part.covers, data, part.ended_ms))
+            found.append(WholeCheckpoint(part.seqnum, run[0].seqnum, run[0].time_ms, part.covers, data, part.ended_ms))
             run = []
     return found
 
@@ -119,7 +119,7 @@ class Marks(NamedTuple):
 NOTHING: Final = Marks(0, 0)
 
 
-def trim_marks(wholes: Sequence[Whole], now_ms: int, grace_ms: int = GRACE_MS) -> Marks:
+def trim_marks(wholes: Sequence[WholeCheckpoint], now_ms: int, grace_ms: int = GRACE_MS) -> Marks:
     """What may be trimmed by the checkpoints that are there, newest first.
 
     Args:
@@ -142,7 +142,7 @@ class Ripening:
     def __init__(self) -> None:
         self._young: deque[tuple[int, Marks]] = deque()
 
-    def see(self, wholes: Sequence[Whole], grace_ms: int) -> None:
+    def see(self, wholes: Sequence[WholeCheckpoint], grace_ms: int) -> None:
         """What is there, newest first: the one before the newest is noted."""
         if len(wholes) < 2:
             return
@@ -169,7 +169,7 @@ class Ages(NamedTuple):
     grace_ms: int = GRACE_MS
     retention_ms: int = RETENTION_MS
     forget_ms: int = FORGET_MS
-    carry_ms: int = CARRY_MS
+    carry_ms: int = REWRITE_MS
 
 
 class TrimPlan(NamedTuple):
@@ -179,7 +179,7 @@ class TrimPlan(NamedTuple):
     forget: bool = False
 
 
-def ended(wholes: Sequence[Whole], newest: int) -> bool:
+def ended(wholes: Sequence[WholeCheckpoint], newest: int) -> bool:
     """Whether nothing is there, and nothing came since.
 
     Args:
@@ -188,7 +188,7 @@ def ended(wholes: Sequence[Whole], newest: int) -> bool:
     return bool(wholes) and wholes[0].ended_ms is not None and newest <= wholes[0].covers
 
 
-def trim_plan(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> TrimPlan:
+def trim_plan(wholes: Sequence[WholeCheckpoint], newest: int, now_ms: int, ages: Ages) -> TrimPlan:
     """What may be trimmed; arguments as for `ended`."""
     if not ended(wholes, newest) or now_ms - wholes[0].time_ms < ages.grace_ms:
         return TrimPlan(trim_marks(wholes, now_ms, ages.grace_ms))
@@ -197,7 +197,7 @@ def trim_plan(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> 
     return TrimPlan(Marks(last.covers + 1, last.first), over)
 
 
-def must_carry(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> bool:
+def must_rewrite(wholes: Sequence[WholeCheckpoint], newest: int, now_ms: int, ages: Ages) -> bool:
     """Whether a checkpoint has to be made anew, so that older records may go; arguments as for `ended`."""
     if not wholes:
         return newest > 0
@@ -206,6 +206,6 @@ def must_carry(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) ->
     return now_ms - wholes[0].time_ms >= ages.carry_ms
 
 
-def _is_over(last: Whole, now_ms: int, ages: Ages) -> bool:
+def _is_over(last: WholeCheckpoint, now_ms: int, ages: Ages) -> bool:
     """Whether it need not be remembered any more that there was something."""
     return last.ended_ms is not None and now_ms - last.ended_ms >= ages.retention_ms

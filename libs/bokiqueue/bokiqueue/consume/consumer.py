@@ -35,7 +35,7 @@ from bokilib.follow.follower import Follower
 from bokilib.follow.members import Members
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.model import rebalance_rules
@@ -143,7 +143,7 @@ class Consumer(Generic[T]):
         lease_s: float,
         member_lease_s: float,
         dead_letters: Callable[[str], Producer],
-        carry_ms: int = CARRY_MS,
+        carry_ms: int = REWRITE_MS,
         only: Callable[[Item], bool] | None = None,
         backoff_s: float = BACKOFF_S,
     ) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from bokilib.retention.checkpoint_rules import Whole
+from bokilib.retention.checkpoint_rules import WholeCheckpoint
 from bokiqueue.model.events import Id, Item
 from bokiqueue.model.priority_rules import Ready
 
@@ -137,7 +137,7 @@ def decode(data: bytes, covers: int) -> PopState:
     return PopState(kept.head, covers, kept.taken, kept.passed)
 
 
-def below(wholes: Sequence[Whole], flying: Sequence[int]) -> Whole | None:
+def below(wholes: Sequence[WholeCheckpoint], flying: Sequence[int]) -> WholeCheckpoint | None:
     """Return the newest checkpoint that covers none of these places, or the oldest one.
 
     Args:
@@ -148,6 +148,6 @@ def below(wholes: Sequence[Whole], flying: Sequence[int]) -> Whole | None:
     return next((one for one in wholes if lowest is None or one.covers <= lowest), wholes[-1] if wholes else None)
 
 
-def older(wholes: Sequence[Whole], time_ms: int) -> Whole | None:
+def older(wholes: Sequence[WholeCheckpoint], time_ms: int) -> WholeCheckpoint | None:
     """Return the newest checkpoint made at or before `time_ms`, or None. `wholes` is as in `below`."""
     return next((one for one in wholes if one.time_ms <= time_ms), None)

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bokilib.retention.checkpoint_rules import Part, newest_first
+from bokilib.retention.checkpoint_rules import CheckpointPart, newest_first
 from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import START, Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
 
@@ -241,7 +241,7 @@ def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
         window_ms: the deduplication window.
     """
     parts = [
-        Part(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)
+        CheckpointPart(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)
         for row in reversed(rows)
         for event in row.events
         if isinstance(event, Checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.model.events import Item
 
@@ -23,7 +23,7 @@ class Member(NamedTuple):
 
     who: str
     token: str
-    carry_ms: int = CARRY_MS
+    carry_ms: int = REWRITE_MS
     only: Callable[[Item], bool] | None = None
     backoff_s: float = BACKOFF_S
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bokilib.records import tags
-from bokilib.retention.checkpoint_rules import Part
+from bokilib.retention.checkpoint_rules import CheckpointPart
 from bokistore.model.directory_rules import SEPARATOR
 from bokistore.model.events import (
     AnyEvent,
@@ -67,25 +67,25 @@ def subjects_of(events: Iterable[AnyEvent]) -> list[Subject]:
     return list(found)
 
 
-def parts_of(subject: Subject, seqnum: int, time_ms: int, by: str, events: Iterable[AnyEvent]) -> list[Part]:
+def parts_of(subject: Subject, seqnum: int, time_ms: int, by: str, events: Iterable[AnyEvent]) -> list[CheckpointPart]:
     """The parts of the subject's checkpoints that a record has.
 
     A deletion is one: there is nothing behind it. One that is followed, in its own record, by what makes the object anew is a
     checkpoint of what was before the record, so that the record is folded.
     """
-    found: list[Part] = []
+    found: list[CheckpointPart] = []
     of_checkpoints = DirectoryCheckpoint if subject.collection else Checkpoint
     of_ends = DirectoryEnded if subject.collection else Ended
     deleted = anew = False
     for event in events:
         if isinstance(event, of_checkpoints) and event.name == subject.name:
-            found.append(Part(seqnum, time_ms, event.covers, event.part, event.parts, by, event.data))
+            found.append(CheckpointPart(seqnum, time_ms, event.covers, event.part, event.parts, by, event.data))
         elif isinstance(event, of_ends) and event.name == subject.name:
-            found.append(Part(seqnum, time_ms, event.covers, 0, 1, by, b"", event.since_ms))
+            found.append(CheckpointPart(seqnum, time_ms, event.covers, 0, 1, by, b"", event.since_ms))
         elif (
             not subject.collection and isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name == subject.name
         ):
             deleted, anew = deleted or isinstance(event, Deleted), not isinstance(event, Deleted)
     if deleted:
-        found.append(Part(seqnum, time_ms, seqnum - 1 if anew else seqnum, 0, 1, by, b"", time_ms))
+        found.append(CheckpointPart(seqnum, time_ms, seqnum - 1 if anew else seqnum, 0, 1, by, b"", time_ms))
     return found

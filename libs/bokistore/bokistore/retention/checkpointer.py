@@ -15,8 +15,6 @@ import msgspec
 from boki_common.errors import BokiError, Conflict, Trimmed
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution
-from bokilib.retention.carried_states import State as CarriedState
-from bokilib.retention.carried_states import append_states
 from bokilib.retention.checkpoint_rules import (
     FORGET_MS,
     GRACE_MS,
@@ -26,13 +24,15 @@ from bokilib.retention.checkpoint_rules import (
     Ages,
     Marks,
     Ripening,
-    Whole,
+    WholeCheckpoint,
     due,
     ended,
-    must_carry,
+    must_rewrite,
     split,
     trim_plan,
 )
+from bokilib.retention.rewritten_states import State as CarriedState
+from bokilib.retention.rewritten_states import append_states
 from bokilib.retention.trimmer import Trimmer
 from bokistore.model import directory_rules, fold
 from bokistore.model.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended
@@ -107,7 +107,7 @@ class Checkpointer:
             self._views.cache.recount(subject.name, 0, 0)
         return made
 
-    def _idle(self, subject: Subject, last: Whole, snapshot: int) -> State:
+    def _idle(self, subject: Subject, last: WholeCheckpoint, snapshot: int) -> State:
         """One of which nothing is new since its last checkpoint: the same again. Raises as reading it would."""
         if last.ended_ms is not None:
             return State(subject, [_end(subject, snapshot, last.ended_ms)], 0, 0)
@@ -122,7 +122,9 @@ class Checkpointer:
         parts = split(data, self._part_bytes)
         return [kind(subject.name, snapshot, at, len(parts), part) for at, part in enumerate(parts)]
 
-    async def _state(self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int | None) -> State:
+    async def _state(
+        self, subject: Subject, snapshot: int, wholes: Sequence[WholeCheckpoint], now_ms: int | None
+    ) -> State:
         """What a checkpoint of the subject as of a snapshot contains; folded from the newest one, whatever is cached.
 
         Since when there is nothing is kept from checkpoint to checkpoint; if something was there meanwhile, it is since now.
@@ -171,13 +173,13 @@ class Checkpointer:
             some = subjects[start : start + AT_ONCE]
             snapshot = await self._log.book.now()
             ages = self._ages._replace(carry_ms=carry_ms)
-            old = [one for one in await self._kept(some, snapshot, most=1) if must_carry(*one[1:], now_ms, ages)]
+            old = [one for one in await self._kept(some, snapshot, most=1) if must_rewrite(*one[1:], now_ms, ages)]
             states = await asyncio.gather(*(self._state_or_none(*one, snapshot, now_ms) for one in old))
             carried += await self._carry([state for state in states if state is not None], snapshot, fence)
         return carried
 
     async def _state_or_none(
-        self, subject: Subject, wholes: Sequence[Whole], newest: int, snapshot: int, now_ms: int
+        self, subject: Subject, wholes: Sequence[WholeCheckpoint], newest: int, snapshot: int, now_ms: int
     ) -> State | None:
         """Return the state to carry. None: a checkpoint above the snapshot is there already, or the subject cannot be read."""
         try:
@@ -194,7 +196,7 @@ class Checkpointer:
 
     async def _kept(
         self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
-    ) -> list[tuple[Subject, list[Whole], int]]:
+    ) -> list[tuple[Subject, list[WholeCheckpoint], int]]:
         """`CheckpointReads.kept` of those that can be read: one that cannot does not keep the others from it."""
         try:
             found = await self._views.bases.kept(subjects, at, most=most)
@@ -253,7 +255,7 @@ class Checkpointer:
             await self._trimmer.flush()
         return anything
 
-    def _ripe(self, subject: Subject, wholes: Sequence[Whole], now_ms: int) -> Marks:
+    def _ripe(self, subject: Subject, wholes: Sequence[WholeCheckpoint], now_ms: int) -> Marks:
         """What may be trimmed of one whose checkpoints come faster than they grow old."""
         if len(wholes) < 2:
             return NOTHING

@@ -19,7 +19,7 @@ from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import Inline, until, working
@@ -143,7 +143,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
     half = names[:50]
     for name in names:
         await log.append(Contribution((tags.lock(name),), {}, (Enqueued(name, "x", "0:1", False, 1, True),)))
-    clock.ms += CARRY_MS
+    clock.ms += REWRITE_MS
 
     class Slow(LockCarried):
         """Others are faster, for half of the locks."""
@@ -152,7 +152,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
             views = await super()._views(names)
             faster = LockCarried(log)
             faster._names = dict.fromkeys(half)
-            assert await faster.carry(clock.ms, {}, carry_ms=CARRY_MS) == (50, 0)
+            assert await faster.carry(clock.ms, {}, carry_ms=REWRITE_MS) == (50, 0)
             return views
 
     before = log.appends
@@ -163,8 +163,8 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
     with pytest.raises(boki.Conflict):
         carried = LockCarried(log)
         carried._names = dict.fromkeys(names)
-        clock.ms += CARRY_MS
-        await carried.carry(clock.ms, {tags.carry("lock"): 1}, carry_ms=CARRY_MS)
+        clock.ms += REWRITE_MS
+        await carried.carry(clock.ms, {tags.rewriter("lock"): 1}, carry_ms=REWRITE_MS)
 
 
 class Days:

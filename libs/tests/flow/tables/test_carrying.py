@@ -21,12 +21,12 @@ from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import Inline
 
-DAY_S = CARRY_MS / 1_000
+DAY_S = REWRITE_MS / 1_000
 HOUR_S = 3_600
 PLAIN = Schema("plain", {"left": "int"})
 STOCK = Schema("stock", {"left": "int"}, "versioned")
@@ -66,7 +66,7 @@ async def test_a_book_with_tables_keeps_no_term_of_before_two_days() -> None:
                         for table in ("plain", "stock"):
                             await (tables if day % 2 else other).transact(take, table)
                     await let_pass(DAY_S / 4)
-                terms = {clock.now_ms() // CARRY_MS - record.time_ms // CARRY_MS for record in await live(books[0])}
+                terms = {clock.now_ms() // REWRITE_MS - record.time_ms // REWRITE_MS for record in await live(books[0])}
                 assert max(terms) <= 2, day
             assert len(await live(books[0])) == 2, "the turn, and what two tables are, with one floor"
             assert await floor(tables.log, "stock") == 1
@@ -91,7 +91,7 @@ async def logs(clock: SetClock) -> AsyncIterator[list[Log]]:
 
 async def carried(log: Log, clock: SetClock) -> int:
     """A day later."""
-    clock.ms += CARRY_MS
+    clock.ms += REWRITE_MS
     return (await Carrier(log, [TablesCarried(log)], who="c").round()).carried
 
 
@@ -202,11 +202,11 @@ class Later(Event, tag="table.later", frozen=True):
 async def test_what_cannot_be_read_of_a_table_keeps_its_term_and_no_others(logs: list[Log], clock: SetClock) -> None:
     await tables_of(logs[0], MemoryTables())
     later = await logs[1].append(Contribution((tags.table_catalog("plain"),), {}, (Later("plain"),)))
-    clock.ms += CARRY_MS
+    clock.ms += REWRITE_MS
     done = await Carrier(logs[2], [TablesCarried(logs[2])], who="c").round()
     assert (done.carried, done.left) == (1, {"unreadable": 1})
     left = await live(logs[2].book)
-    assert left[0].seqnum == later and clock.ms - left[1].time_ms < CARRY_MS
+    assert left[0].seqnum == later and clock.ms - left[1].time_ms < REWRITE_MS
 
 
 async def test_while_the_database_does_not_answer_its_rows_keep_their_terms(logs: list[Log], clock: SetClock) -> None:
@@ -250,7 +250,7 @@ class Days:
     async def carries(self, book: BookPort) -> None:
         log = Log(book)
         for _ in range(2):
-            self.clock.ms += CARRY_MS
+            self.clock.ms += REWRITE_MS
             with contextlib.suppress(boki.BokiError):  # of one round; the next one goes on
                 await Carrier(log, [TablesCarried(log)], who="c").round()
 
@@ -262,7 +262,7 @@ class Days:
 
     async def check(self, book: boki.Book) -> None:
         await self.carries(book)
-        assert all(self.clock.ms - record.time_ms <= CARRY_MS for record in await live(book))
+        assert all(self.clock.ms - record.time_ms <= REWRITE_MS for record in await live(book))
         tables = await tables_of(Log(book), self.port)
         assert await floor(tables.log, "stock") >= self.place
         for table in ("plain", "stock"):

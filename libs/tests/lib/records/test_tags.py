@@ -9,7 +9,7 @@ from bokilib.records import tags
 
 NAMED = {
     "lib/member/g": tags.member("g"),
-    "lib/carry/store": tags.carry("store"),
+    "lib/carry/store": tags.rewriter("store"),
     "store/o/x": tags.store_object("x"),
     "store/ck/x": tags.store_checkpoint("x"),
     "store/dir/c/3": tags.store_directory("c", 3),

@@ -21,9 +21,9 @@ from bokilib import Carrier, Contribution, Event, Fence, Fenced, Log, Members
 from bokilib.append.log import Read
 from bokilib.errors import UnknownEvent
 from bokilib.records.conflict_rules import Expected
-from bokilib.records.tags import carry, member
+from bokilib.records.tags import member, rewriter
 from bokilib.retention.carrier import EVERY_S
-from bokilib.retention.checkpoint_rules import CARRY_MS
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 
 
 class Wall:
@@ -87,7 +87,7 @@ async def test_old_records_are_handed_to_who_carries_them_and_those_of_owners_co
     for event in (Noted("a"), Owned("b"), Owned("c")):
         await log.append(Contribution((event.id,), {}, (event,)))
     await log.append(Contribution(("both",), {}, (Noted("d"), Owned("e"))))
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
     young = await log.append(Contribution(("young",), {}, (Noted("f"),)))
     metrics, toy = Metrics(), Toy(log)
     carrier = Carrier(log, [toy], who="a", metrics=metrics)
@@ -103,7 +103,7 @@ async def test_old_claims_of_other_fences_are_counted_and_stop_nobody(logs: list
     log = logs[0]
     await Fence(log, "queue/own/q/0/g", "a shard", who="b").take(None)
     await log.append(Contribution(("a",), {}, (Noted("a"),)))
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
     done = await Carrier(log, [Toy(log)], who="a").round()
     assert (done.read, done.carried, done.left) == (2, 1, {"lib": 1})
 
@@ -111,7 +111,7 @@ async def test_old_claims_of_other_fences_are_counted_and_stop_nobody(logs: list
 async def test_nothing_is_carried_under_a_fence_that_is_over(logs: list[Log], wall: Wall) -> None:
     one, other = logs
     await one.append(Contribution(("a",), {}, (Noted("a"),)))
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
 
     class Slow(Toy):
         async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
@@ -131,7 +131,7 @@ async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: l
     carrier = Carrier(log, [Toy(log)], who="a")
     claims = []
     for _ in range(3):
-        wall.ms += CARRY_MS
+        wall.ms += REWRITE_MS
         claims.append((await carrier.round()).claims["toy"])
     live = [item async for item in log.book.read() if isinstance(item, boki.Record)]
     assert [item.seqnum for item in live] == claims[-1:]
@@ -141,12 +141,15 @@ async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: l
 async def test_a_claim_is_found_though_its_holder_trims_those_before(logs: list[Log]) -> None:
     """Who loses, or looks, while claims come and go reads the newest, not a gap."""
     one, other = logs
-    slow, fast = Fence(one, carry("toy"), "the turn", who="slow"), Fence(other, carry("toy"), "the turn", who="fast")
+    slow, fast = (
+        Fence(one, rewriter("toy"), "the turn", who="slow"),
+        Fence(other, rewriter("toy"), "the turn", who="fast"),
+    )
     last = await slow.current()
     claims = []
     for _ in range(3):
         claims.append(await fast.take(await fast.current()))
-        await other.book.trim([(carry("toy"), claims[-1])])
+        await other.book.trim([(rewriter("toy"), claims[-1])])
     with pytest.raises(Fenced, match="claimed by fast"):
         await slow.take(last)
     found = await slow.current()
@@ -237,7 +240,7 @@ async def carried_by(lives: list[Lives]) -> dict[str, list[float]]:
 async def test_a_turn_that_is_lost_ends_no_other_one(logs: list[Log], wall: Wall) -> None:
     one, other = logs
     await one.append(Contribution(("a",), {}, (Noted("a"), Owned("b"))))
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
 
     class Slow(Toy):
         async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
@@ -253,7 +256,7 @@ async def test_what_a_library_cannot_read_or_carry_keeps_its_term_and_no_others(
     log = logs[0]
     await log.append(Contribution(("a",), {}, (Noted("a"),)))
     await log.append(Contribution(("b",), {}, (Owned("b"),)))
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
 
     class Old(Toy):
         """Of an older version."""
@@ -274,7 +277,7 @@ async def test_claims_of_a_library_that_is_carried_no_more_keep_no_term(logs: li
     log = logs[0]
     claims = (await Carrier(log, [Toy(log), Toy(log, "queue")], who="both").round()).claims
     once = await Fence(log, "lib/carry", "the carrier", who="of all libraries together").take(None)
-    wall.ms += CARRY_MS
+    wall.ms += REWRITE_MS
     done = await Carrier(log, [Toy(log)], who="a").round()
     live = [item.seqnum async for item in log.book.read() if isinstance(item, boki.Record)]
     assert live == [done.claims["toy"]] and not {once, *claims.values()} & set(live)

@@ -11,13 +11,13 @@ from bokilib.retention.checkpoint_rules import (
     GRACE_MS,
     NOTHING,
     Ages,
+    CheckpointPart,
     Marks,
-    Part,
     Ripening,
     TrimPlan,
-    Whole,
+    WholeCheckpoint,
     due,
-    must_carry,
+    must_rewrite,
     newest_first,
     split,
     trim_marks,
@@ -39,32 +39,34 @@ def test_parts_are_the_whole_and_within_their_bound(state: bytes, limit: int) ->
 @given(st.randoms(use_true_random=False))
 def test_those_count_of_which_all_parts_are_there(rng: random.Random) -> None:
     """Writers that die in mid-course, and others that begin meanwhile: only what is complete counts."""
-    parts: list[Part] = []
-    expected: list[Whole] = []
+    parts: list[CheckpointPart] = []
+    expected: list[WholeCheckpoint] = []
     for number in range(rng.randrange(8)):
         count = rng.choice((1, 1, 2, 3))
         written = count if rng.random() < 0.6 else rng.randrange(count)
         first = len(parts) + 1
         for index in range(written):
-            parts.append(Part(len(parts) + 1, 100 * number, number, index, count, f"w{number}", b"%d" % index))
+            parts.append(
+                CheckpointPart(len(parts) + 1, 100 * number, number, index, count, f"w{number}", b"%d" % index)
+            )
         if written == count:
             data = b"".join(b"%d" % index for index in range(count))
-            expected.append(Whole(first, len(parts), 100 * number, number, data))
+            expected.append(WholeCheckpoint(first, len(parts), 100 * number, number, data))
     assert newest_first(reversed(parts)) == expected[::-1]
 
 
 def test_parts_of_two_writers_are_never_one_checkpoint() -> None:
-    first, second = Part(1, 0, 5, 0, 2, "w", b"a"), Part(2, 0, 5, 1, 2, "v", b"b")
+    first, second = CheckpointPart(1, 0, 5, 0, 2, "w", b"a"), CheckpointPart(2, 0, 5, 1, 2, "v", b"b")
     assert newest_first([second, first]) == []
     assert [whole.data for whole in newest_first([second._replace(by="w"), first])] == [b"ab"]
 
 
 def test_a_checkpoint_whose_first_parts_are_trimmed_does_not_count() -> None:
-    assert newest_first([Part(9, 0, 5, 2, 3, "w"), Part(8, 0, 5, 1, 3, "w")]) == []
+    assert newest_first([CheckpointPart(9, 0, 5, 2, 3, "w"), CheckpointPart(8, 0, 5, 1, 3, "w")]) == []
 
 
 def test_the_checkpoint_before_the_newest_trims_once_no_snapshot_is_older() -> None:
-    newest, previous, older = (Whole(s, s, 10 * s, c, b"") for s, c in ((30, 28), (20, 18), (10, 8)))
+    newest, previous, older = (WholeCheckpoint(s, s, 10 * s, c, b"") for s, c in ((30, 28), (20, 18), (10, 8)))
     assert trim_marks([newest, previous, older], 200 + GRACE_MS) == Marks(19, 20)
     assert trim_marks([newest, previous, older], 199 + GRACE_MS) == NOTHING
     assert trim_marks([newest], 10**9) == trim_marks([], 10**9) == NOTHING
@@ -73,7 +75,7 @@ def test_the_checkpoint_before_the_newest_trims_once_no_snapshot_is_older() -> N
 def test_frequent_checkpoints_trim_by_the_newest_that_is_old_enough() -> None:
     ripening, marks = Ripening(), []
     for at in range(1, 1_001):
-        newest, previous = Whole(at + 1, at + 1, at + 1, at, b""), Whole(at, at, at, at - 1, b"")
+        newest, previous = WholeCheckpoint(at + 1, at + 1, at + 1, at, b""), WholeCheckpoint(at, at, at, at - 1, b"")
         ripening.see([newest, previous], 100)
         ripening.see([newest], 100)
         marks.append(ripening.ripe(at + 1, 100))
@@ -87,8 +89,8 @@ def test_frequent_checkpoints_trim_by_the_newest_that_is_old_enough() -> None:
 AGES = Ages(grace_ms=10, retention_ms=1_000, forget_ms=50, carry_ms=100)
 
 
-def end(seqnum: int, time_ms: int, since_ms: int, covers: int | None = None) -> Whole:
-    return Whole(seqnum, seqnum, time_ms, seqnum if covers is None else covers, b"", since_ms)
+def end(seqnum: int, time_ms: int, since_ms: int, covers: int | None = None) -> WholeCheckpoint:
+    return WholeCheckpoint(seqnum, seqnum, time_ms, seqnum if covers is None else covers, b"", since_ms)
 
 
 def test_what_ended_is_trimmed_after_the_grace_and_forgotten_after_the_retention() -> None:
@@ -106,9 +108,9 @@ def test_what_ended_is_forgotten_only_when_the_log_can_forget_it() -> None:
 
 
 def test_idle_checkpoints_are_carried_and_ends_until_their_retention_is_over() -> None:
-    assert must_carry([], 3, 0, AGES) and not must_carry([], 0, 0, AGES)
-    whole = Whole(5, 5, 200, 4, b"x")
-    assert [must_carry([whole], 4, now_ms, AGES) for now_ms in (299, 300)] == [False, True]
+    assert must_rewrite([], 3, 0, AGES) and not must_rewrite([], 0, 0, AGES)
+    whole = WholeCheckpoint(5, 5, 200, 4, b"x")
+    assert [must_rewrite([whole], 4, now_ms, AGES) for now_ms in (299, 300)] == [False, True]
     ended_long_ago = end(5, 200, 100)
-    assert [must_carry([ended_long_ago], 5, now_ms, AGES) for now_ms in (299, 300, 1_099, 1_100)] == [0, 1, 1, 0]
-    assert must_carry([ended_long_ago], 6, 1_100, AGES), "made anew"
+    assert [must_rewrite([ended_long_ago], 5, now_ms, AGES) for now_ms in (299, 300, 1_099, 1_100)] == [0, 1, 1, 0]
+    assert must_rewrite([ended_long_ago], 6, 1_100, AGES), "made anew"

@@ -14,7 +14,7 @@ from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records.tags import store_checkpoint, store_object
 from bokilib.retention.carrier import Round
-from bokilib.retention.checkpoint_rules import CARRY_MS, GRACE_MS, RETENTION_MS
+from bokilib.retention.checkpoint_rules import GRACE_MS, RETENTION_MS, REWRITE_MS
 from bokilib.testing import CRASHES, UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.store.conftest import Another, SetClock, book_of
@@ -37,9 +37,9 @@ async def oldest_ms(book: boki.Book, clock: SetClock) -> int:
 async def days(book: boki.Book, clock: SetClock, count: int) -> Round:
     """So many days, with a round on each; what the last one did."""
     for _ in range(count - 1):
-        clock.ms += CARRY_MS
+        clock.ms += REWRITE_MS
         await carrier_of(book).round()
-    clock.ms += CARRY_MS
+    clock.ms += REWRITE_MS
     return await carrier_of(book).round()
 
 
@@ -56,13 +56,13 @@ async def test_whole_terms_can_go_though_nothing_happens(store: BokiStore, anoth
         assert ids == sorted(f"k{number}" for number in range(20))
         values = await reader.values([f"x{number}" for number in range(20)])
         assert values == [{"n": number} for number in range(20)]
-        assert day < 2 or await oldest_ms(book_of(store), clock) <= 2 * CARRY_MS
+        assert day < 2 or await oldest_ms(book_of(store), clock) <= 2 * REWRITE_MS
 
 
 async def test_many_idle_objects_are_carried_in_one_record(store: BokiStore, clock: SetClock) -> None:
     for number in range(60):
         await store.object(f"x{number}").set("n", number)
-    clock.ms += CARRY_MS
+    clock.ms += REWRITE_MS
     carrying = BokiStore(book_of(store), settings=BARE)
     done = await carrying.carrier("a").round()
     assert (done.carried, done.read, carrying.log.appends) == (60, 60, 2), "the claim, and one record"
@@ -70,7 +70,7 @@ async def test_many_idle_objects_are_carried_in_one_record(store: BokiStore, clo
 
 async def test_what_is_young_or_was_carried_today_is_left_where_it_is(store: BokiStore, clock: SetClock) -> None:
     await store.object("x").set("n", 1)
-    clock.ms += CARRY_MS - 1
+    clock.ms += REWRITE_MS - 1
     assert (await carrier_of(book_of(store)).round()).carried == 0
     clock.ms += 1
     assert (await carrier_of(book_of(store)).round()).carried == 1
@@ -83,7 +83,7 @@ async def test_a_large_idle_object_is_carried_in_parts(store: BokiStore, another
     await days(book_of(store), clock, 3)
     value = await (await another(BARE)).object("x").value(consistency="linearizable")
     assert value == {f"k{number}": "v" * 400_000 for number in range(3)}
-    assert await oldest_ms(book_of(store), clock) <= CARRY_MS
+    assert await oldest_ms(book_of(store), clock) <= REWRITE_MS
 
 
 async def test_of_what_is_deleted_nothing_is_left_after_the_retention(
@@ -95,10 +95,10 @@ async def test_of_what_is_deleted_nothing_is_left_after_the_retention(
     await store.object("x").set("n", 1)
     await store.delete("x")
     await things.delete("k")
-    for _ in range(RETENTION_MS // CARRY_MS + 1):
+    for _ in range(RETENTION_MS // REWRITE_MS + 1):
         await days(book_of(store), clock, 1)
         assert await (await another(BARE)).object("x").value(consistency="linearizable") is None
-        assert await oldest_ms(book_of(store), clock) <= 2 * CARRY_MS
+        assert await oldest_ms(book_of(store), clock) <= 2 * REWRITE_MS
     await days(book_of(store), clock, 2)
     live = [item async for item in book_of(store).read() if isinstance(item, boki.Record)]
     assert len(live) == 1, [
@@ -113,7 +113,7 @@ async def test_of_what_is_deleted_nothing_is_left_after_the_retention(
 async def test_what_operations_made_nothing_of_goes_too(store: BokiStore, clock: SetClock) -> None:
     """An operation on what was deleted, or never was, may change nothing; its record goes like a deletion."""
     await store.object("x").delete("never.there")
-    await days(book_of(store), clock, RETENTION_MS // CARRY_MS + 4)
+    await days(book_of(store), clock, RETENTION_MS // REWRITE_MS + 4)
     assert [item async for item in book_of(store).read(store_object("x"))] == []
     assert [item async for item in book_of(store).read(store_checkpoint("x"))] == []
 
@@ -151,7 +151,7 @@ async def test_a_snapshot_within_the_grace_survives_a_carrier(
 ) -> None:
     await store.object("x").set("n", 1)
     await days(book_of(store), clock, 1)
-    clock.ms += CARRY_MS - GRACE_MS + 1
+    clock.ms += REWRITE_MS - GRACE_MS + 1
     await store.object("clock").set("n", 1)
     snapshot = await book_of(store).now()
     await store.object("x").set("n", 2)
@@ -208,16 +208,16 @@ async def test_a_carrier_may_die_between_any_two_steps(clock: SetClock, kinds: t
 
     async def program(book: BookPort) -> None:
         for _ in range(2):
-            clock.ms += CARRY_MS
+            clock.ms += REWRITE_MS
             await _carry(book)
 
     async def check(book: boki.Book) -> None:
         await _whole(book)
         for _ in range(3):
-            clock.ms += CARRY_MS
+            clock.ms += REWRITE_MS
             await _carry(book)
         await _whole(book)
-        assert await oldest_ms(book, clock) <= 2 * CARRY_MS
+        assert await oldest_ms(book, clock) <= 2 * REWRITE_MS
 
     async def begun(book: boki.Book) -> None:
         await _idle(book, clock)
@@ -229,16 +229,16 @@ async def test_a_carrier_may_die_between_any_two_steps(clock: SetClock, kinds: t
 async def test_two_carriers_at_any_point_of_one_another(clock: SetClock) -> None:
     async def begun(book: boki.Book) -> None:
         await _idle(book, clock)
-        clock.ms += CARRY_MS
+        clock.ms += REWRITE_MS
         await _carry(book)
-        clock.ms += CARRY_MS
+        clock.ms += REWRITE_MS
 
     async def check(book: boki.Book) -> None:
         await _whole(book)
-        clock.ms += CARRY_MS
+        clock.ms += REWRITE_MS
         await _carry(book)
         await _whole(book)
-        assert await oldest_ms(book, clock) <= 2 * CARRY_MS
+        assert await oldest_ms(book, clock) <= 2 * REWRITE_MS
 
     explored = await start_anywhere(_carry, _carry, check, clock=clock, before=begun)
     assert explored.runs > 15
@@ -247,9 +247,9 @@ async def test_two_carriers_at_any_point_of_one_another(clock: SetClock) -> None
 async def test_an_object_that_is_written_deleted_or_made_anew_at_any_point_of_a_carrier(clock: SetClock) -> None:
     async def begun(book: boki.Book) -> None:
         await _idle(book, clock)
-        clock.ms += RETENTION_MS - CARRY_MS
+        clock.ms += RETENTION_MS - REWRITE_MS
         await _carry(book)
-        clock.ms += CARRY_MS + 1
+        clock.ms += REWRITE_MS + 1
 
     async def users(book: BookPort) -> None:
         store = BokiStore(book, settings=BARE)
@@ -260,7 +260,7 @@ async def test_an_object_that_is_written_deleted_or_made_anew_at_any_point_of_a_
 
     async def check(book: boki.Book) -> None:
         for days_on in (0, 1, 1):
-            clock.ms += days_on * CARRY_MS
+            clock.ms += days_on * REWRITE_MS
             if days_on:
                 await _carry(book)
             store = BokiStore(book, settings=BARE)
@@ -328,7 +328,7 @@ async def test_a_transaction_over_what_is_forgotten_meanwhile_loses(store: BokiS
     clock.ms += RETENTION_MS
     for _ in range(2):
         await carrier_of(book_of(store)).round()
-        clock.ms += CARRY_MS
+        clock.ms += REWRITE_MS
     await book_of(store).append(b"", tags=["probe"], expect={store_object("x"): None})
     tx["x"].set("n", 2)
     with pytest.raises(boki.Conflict):

@@ -12,7 +12,7 @@ from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, encode_events
 
-CARRIED_BYTES: Final = MIB // 2
+REWRITTEN_BYTES: Final = MIB // 2
 
 
 class Load(NamedTuple):
@@ -24,7 +24,7 @@ class Load(NamedTuple):
     expectations: int = 1
 
 
-def batches(loads: Sequence[Load], *, bytes_limit: int = CARRIED_BYTES) -> list[list[Load]]:
+def batches(loads: Sequence[Load], *, bytes_limit: int = REWRITTEN_BYTES) -> list[list[Load]]:
     """As few records as take all loads, in order; a load that is too large for any is alone, and goes in parts.
 
     One tag and one expectation are left for the fence.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import boki
 from boki.testing import MemoryCluster
 from bokilib import Contribution, Event, Log
-from bokilib.retention.carried_states import Load, State, append_states, batches
+from bokilib.retention.rewritten_states import Load, State, append_states, batches
 
 NAMES = [f"s{number}" for number in range(300)]
 
