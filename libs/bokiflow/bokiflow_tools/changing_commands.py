@@ -1,4 +1,4 @@
-"""`boki flow start | signal | cancel | terminate | resume | fork | gc`: what is done to a workflow.
+"""The commands that change workflows: `boki flow start | signal | cancel | terminate | resume | fork | gc`.
 
 Importing this module imports no library (see `commands`).
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
+    """Add the commands of this module to the group `flow`."""
     for add in (
         _register_start,
         _register_signal,
@@ -51,11 +51,13 @@ def _register_start(group: CommandGroup) -> None:
     @command(group, "start", writes=True, client=True, short_help="Start a workflow by its name.")
     @click.argument("name", metavar="NAME")
     @BOOK
-    @click.option("--id", "id", metavar="ID", help="Of the workflow; of one id it runs once.  [default: a random one]")
+    @click.option("--id", "id", metavar="ID", help="Id of the workflow; each id runs once.  [default: a random id]")
     @click.option(
         "--args", "args", default="[]", metavar="JSON", help="A list of arguments, or an object of them by name."
     )
-    @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="By which it can be found; up to 8.")
+    @click.option(
+        "--attribute", "attributes", multiple=True, metavar="K=V", help="An attribute to find the workflow by; up to 8."
+    )
     @click.option("--group", metavar="G", help="Name of the app.  [default: the only app of the book]")
     def start(
         invocation: Invocation,
@@ -68,10 +70,10 @@ def _register_start(group: CommandGroup) -> None:
     ) -> int:
         """Start a workflow by the name of its function, and print its id. A worker of the app runs it.
 
-        Names and arguments are not checked here: without a worker that has a workflow of this name, it is blocked by NotRegistered; with
-        arguments that do not fit its parameters, by NonDeterminism. An id that was used for the same call finds the workflow that is
-        there; for another one (arguments by name and by position differ) it is refused, exit code 2. With --json an object with id, name,
-        group and alive (a worker of the app was seen).
+        The command checks neither names nor arguments. If workers have no workflow of this name, NotRegistered blocks it; if the
+        arguments do not fit its parameters, NonDeterminism does. An id that was used for the same call finds the existing workflow. An
+        id that was used for another call is refused with exit code 2; arguments by name and by position differ. With --json an object
+        with id, name, group and alive (a worker of the app was seen).
 
         \b
             boki flow start checkout --id order-7 --args '["visa", ["apple"]]' --book shop
@@ -130,14 +132,16 @@ async def _start(
 
 
 def _register_signal(group: CommandGroup) -> None:
-    @command(group, "signal", writes=True, client=True, short_help="Send a workflow a value.")
+    @command(group, "signal", writes=True, client=True, short_help="Send a value to a workflow.")
     @ID
     @click.argument("topic")
     @click.argument("value", required=False, default="null", metavar="[JSON]")
     @BOOK
     @IF_THERE
     def signal(invocation: Invocation, id: str, topic: str, value: str, book: str, check: bool) -> int:
-        """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over gets nothing. If no worker is alive, it says so.
+        """Send a value to a workflow: `recv(TOPIC)` in its code returns it, once.
+
+        A workflow that has ended receives nothing. If no worker is alive, the command says so.
 
         \b
             boki flow signal holiday approved '"ann"' --book shop
@@ -156,13 +160,14 @@ def _register_cancel(group: CommandGroup) -> None:
     @command(group, "cancel", writes=True, client=True, short_help="Ask a workflow to end.")
     @ID
     @BOOK
-    @click.option("--reason", default="", metavar="TEXT", help="For whoever reads what happened.")
+    @click.option("--reason", default="", metavar="TEXT", help="Recorded, for people who read the history.")
     @IF_THERE
     def cancel(invocation: Invocation, id: str, book: str, reason: str, check: bool) -> int:
-        """Ask a workflow to end: its code gets CancelledError where it waits, and may clean up. What is over stays as it is.
+        """Ask a workflow to end: its code gets CancelledError where it waits, and may clean up.
 
-        One that is blocked by WorkflowStuck ends at once, and its code does not run: `resume` it first, with code that can go on, to have
-        it clean up. One that is blocked otherwise stays blocked until a worker has code that fits; `terminate` ends it without.
+        A workflow that has ended stays as it is. A workflow blocked by WorkflowStuck ends at once and its code does not run: to have it
+        clean up, `resume` it first with code that works. A workflow blocked by another error stays blocked until a worker has code that
+        fits; `terminate` ends it without its code.
 
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
@@ -177,13 +182,13 @@ def _register_terminate(group: CommandGroup) -> None:
     @command(group, "terminate", writes=True, client=True, short_help="End a workflow without its code.")
     @ID
     @BOOK
-    @click.option("--reason", default="", metavar="TEXT", help="For whoever reads what happened.")
+    @click.option("--reason", default="", metavar="TEXT", help="Recorded, for people who read the history.")
     @IF_THERE
     def terminate(invocation: Invocation, id: str, book: str, reason: str, check: bool) -> int:
-        """End a workflow, whether it runs or is blocked, without its code: nothing cleans up, and no worker is needed.
+        """End a running or blocked workflow without its code: nothing cleans up, and no worker is needed.
 
-        Its children are cancelled and its locks released; `result` says that it was terminated, and why. The outcome of a step that runs is
-        refused. Prefer `cancel`, unless the workflow is blocked or ignores it.
+        Its children are cancelled and its locks released; `result` says that it was terminated, and why. The outcome of a step that runs
+        now is refused. Prefer `cancel`, unless the workflow is blocked or ignores it.
 
         \b
             boki flow terminate order-7 --book shop --reason "its code is gone"
@@ -192,22 +197,22 @@ def _register_terminate(group: CommandGroup) -> None:
 
 
 def _register_resume(group: CommandGroup) -> None:
-    @command(group, "resume", writes=True, client=True, short_help="Have blocked workflows tried again.")
+    @command(group, "resume", writes=True, client=True, short_help="Have workers retry blocked workflows.")
     @click.argument("id", metavar="[WORKFLOW]", required=False)
     @BOOK
     @GROUP
-    @click.option("--all", "every", is_flag=True, help="All that are blocked, in the place of one.")
-    @click.option("--error", default="", metavar="E", help="With --all: only those that this error blocks.")
+    @click.option("--all", "every", is_flag=True, help="All blocked workflows instead of one.")
+    @click.option("--error", default="", metavar="E", help="With --all: only workflows blocked by this error.")
     @click.option(
-        "--check", is_flag=True, help="Exit code 1 if there is no such workflow, or with --all none that is blocked."
+        "--check", is_flag=True, help="Exit code 1 if there is no such workflow, or with --all no blocked one."
     )
     def resume(
         invocation: Invocation, id: str | None, book: str, group: str | None, every: bool, error: str, check: bool
     ) -> int:
-        """Have a blocked workflow tried again by its worker, with the code that the worker has now. `show` says why it is blocked.
+        """Have the worker of a blocked workflow retry it with the code that the worker has now. `show` says why it is blocked.
 
-        With --all every blocked workflow of the app, or of every app of the book, is; E is the name of an error's class, such as
-        NonDeterminism. Prints how many there were; with --json an object for each.
+        With --all workers retry every blocked workflow of the app, or of every app of the book. E is the name of an error class, such as
+        NonDeterminism. The command prints how many workflows there are; with --json an object for each.
 
         \b
             boki flow resume order-7 --book shop
@@ -253,7 +258,11 @@ async def _resume_all(invocation: Invocation, book: str, group: str | None, erro
 
 
 async def _resume_blocked(invocation: Invocation, flow: Flow, error: str) -> tuple[int, str]:
-    """Resume the blocked workflows of an app; return how many, and if any is that no worker is alive: see `Living.alone`."""
+    """Resume the blocked workflows of an app.
+
+    Returns:
+        How many there are, and `Living.alone` of the app; "" if there are none.
+    """
     from bokiflow_tools.living import living
 
     found = await flow.blocked(error)
@@ -268,19 +277,19 @@ def _register_fork(group: CommandGroup) -> None:
     @command(group, "fork", writes=True, client=True, short_help="Begin a new workflow from the middle of another.")
     @ID
     @BOOK
-    @click.option("--id", "new", metavar="NEW", help="Of the new workflow.  [default: a random one]")
+    @click.option("--id", "new", metavar="NEW", help="Id of the new workflow.  [default: a random id]")
     @click.option(
         "--before",
         metavar="KEY",
-        help="First step that is done anew, by its key, as `steps --json` has it.  [default: the first that failed, or where it was "
-        "cancelled; without either, all is taken over]",
+        help="Key of the first step to repeat, as `steps --json` prints it.  [default: the first step that failed, or where the "
+        "workflow was cancelled; without either, no step is repeated]",
     )
     @IF_THERE
     def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None, check: bool) -> int:
-        """Begin a new workflow with the same call, and with what another did before a step: that is not done again.
+        """Start a new workflow with the call and the history of another before a step, which is not repeated.
 
-        Prints the id of the new one, and which steps of the other one ran after that place: they are not undone. With --json an object
-        with id, origin and ran_after (objects with key and name).
+        The command prints the id of the new workflow, and which steps of the other ran after that place: they are not undone. With
+        --json an object with id, origin and ran_after (objects with key and name).
 
         \b
             boki flow fork order-7 --book shop --id order-7-again
@@ -296,7 +305,7 @@ def _register_fork(group: CommandGroup) -> None:
                 made = await flow.handle(id).fork(id=new, before=before)
                 try:
                     left = leaves(await inspection.whole_history(log, id), before)
-                except Trimmed:  # since it was forked
+                except Trimmed:  # the history was trimmed after the fork was made
                     left = Leaves((), "")
             ran = [one._asdict() for one in left.ran]
             show_facts(invocation, {"id": made.id, "origin": id, "ran_after": ran}, made.id)
@@ -310,15 +319,15 @@ def _register_fork(group: CommandGroup) -> None:
 
 
 def _register_gc(group: CommandGroup) -> None:
-    @command(group, "gc", writes=True, client=True, short_help="Let go what nobody needs of workflows that ended.")
+    @command(group, "gc", writes=True, client=True, short_help="Delete old data of ended workflows.")
     @BOOK
     @GROUP
     @click.option("--check", is_flag=True, help="Exit code 1 if the book has no workflows, or no such app.")
     def gc(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
-        """Let go what nobody needs any more of workflows that ended, one round; workers do it by themselves.
+        """Run one round of retention: delete histories and results of ended workflows past their retention. Workers do this, too.
 
-        Histories go a day after the end, those of failed workflows and results after a week. With --json an object for each app with
-        group, ended (histories that went), tombs and forgotten.
+        Histories are deleted a day after the end; results, and histories of failed workflows, after a week. With --json an object for
+        each app with group, ended (deleted histories), tombs (repeated ends) and forgotten (ids).
 
         \b
             boki flow gc --book shop

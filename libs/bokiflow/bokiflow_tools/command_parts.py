@@ -1,4 +1,4 @@
-"""What the commands of workflows share: the log of a book, a workflow by its id, how a result is shown.
+"""Parts that the commands of workflows share: the log of a book, a workflow by its id, how a result is shown.
 
 Importing this module imports no library (see `commands`).
 """
@@ -29,7 +29,7 @@ _LIVES: Final = ("running", "blocked")
 
 @asynccontextmanager
 async def opened(invocation: Invocation, book: str) -> AsyncIterator[Log]:
-    """The log of a book."""
+    """Connect to the cluster, and yield the log of a book."""
     from bokilib import Log
 
     async with connected(invocation) as client:
@@ -38,7 +38,11 @@ async def opened(invocation: Invocation, book: str) -> AsyncIterator[Log]:
 
 @asynccontextmanager
 async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
-    """The workflows of the app that a workflow is of. Raises NoSuchWorkflow."""
+    """Yield the workflows of the app that has a workflow.
+
+    Raises:
+        NoSuchWorkflow: the book has no such workflow.
+    """
     from bokiflow import App, Flow
     from bokiflow.history import inspection
     from bokiflow_tools.reading import no_such_workflow
@@ -52,7 +56,13 @@ async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
 
 
 def run_on_workflow(invocation: Invocation, work: Callable[[], Coroutine[Any, Any, int]], *, check: bool) -> int:
-    """Run a command about one workflow. If there is none, `check` makes that exit code 1; it is a wrong call else."""
+    """Run a command about one workflow, and return the exit code.
+
+    Args:
+        invocation: the command.
+        work: the command's work.
+        check: a missing workflow is exit code 1, not a wrong call.
+    """
 
     async def checked() -> int:
         from bokiflow import NoSuchWorkflow
@@ -78,7 +88,7 @@ def nothing_in(book: str, group: str | None) -> str:
 
 
 def place_text(book: str, group: str | None) -> str:
-    """Return where a command looked: a book, or an app in it."""
+    """Name the place that a command read: a book, or an app in it."""
     return f"the book {book!r}" if group is None else f"the app {group!r} in the book {book!r}"
 
 
@@ -92,7 +102,17 @@ def change(
     check: bool,
     next_one: str = "",
 ) -> int:
-    """Do something to a workflow. `next_one`: see `_next_does_it`."""
+    """Change a workflow that has not ended, and show what was done.
+
+    Args:
+        invocation: the command.
+        book: the book of the workflow.
+        id: the workflow.
+        change: makes the change.
+        done: the words for the change, such as "sent".
+        check: a missing workflow is exit code 1, not a wrong call.
+        next_one: see `_next_does_it`.
+    """
 
     async def work() -> int:
         async with opened(invocation, book) as log, flow_of(log, id) as flow:
@@ -110,10 +130,12 @@ def change(
 
 
 async def _next_does_it(flow: Flow, handle: Handle[Any], next_one: str) -> str:
-    """Return what a command adds if no worker is alive that makes its change; "" if one is.
+    """Return the words that no worker is alive to make a change; "" if a worker is, or the workflow has ended.
 
     Args:
-        next_one: what the next worker does. "": no worker has to make the change.
+        flow: the workflows of the app.
+        handle: the workflow.
+        next_one: what the next worker does; "" if the change needs no worker.
     """
     from bokiflow_tools.living import living
 
@@ -124,7 +146,7 @@ async def _next_does_it(flow: Flow, handle: Handle[Any], next_one: str) -> str:
 
 
 def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
-    """One result."""
+    """Show one result: `facts` with --json, `lines` without."""
     if invocation.json:
         invocation.emit(facts)
     else:
@@ -134,7 +156,7 @@ def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> No
 
 
 def show_started(invocation: Invocation, facts: dict[str, Any], alone: str) -> None:
-    """Show what was started. `alone`: the sentence that no worker of its app is alive, or ""."""
+    """Show the id of a started workflow. `alone` is the sentence that no worker of its app is alive, or ""."""
     show_facts(invocation, {**facts, "alive": not alone}, facts["id"])
     if alone:
         invocation.say(f"It waits for a worker: {alone}.")

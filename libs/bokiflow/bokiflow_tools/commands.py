@@ -1,7 +1,7 @@
-"""`boki flow …`: workflows of a book, for people and scripts. Here: `ls`, `show`, `steps`.
+"""The commands `boki flow ls`, `show`, `result` and `steps`; `register` adds the other commands of the group `boki flow`, too.
 
-`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
-needs are there once it runs, so that `boki --help` costs what it did.
+`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: a command imports what
+it needs when it runs, so that `boki --help` stays as quick as it is without libraries.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _STATUSES: Final = ("running", "blocked", "completed", "failed", "cancelled")
 
 
 class NotEnded(BokiError):
-    """A workflow did not end within the time that a command waits for it."""
+    """A workflow did not end within the seconds of `--wait`."""
 
 
 def register(group: click.Group) -> None:
-    """Adds the commands of this module."""
+    """Add the group `flow` with all of its commands to the command line."""
     flow = CommandGroup("flow", help="Workflows of a book: which there are, what they did; signals, cancellation.")
     group.add_command(flow)
     for add in (_register_ls, _register_show, _register_result, _register_steps):
@@ -75,13 +75,19 @@ def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, client=True, short_help="List workflows, the newest first.")
     @BOOK
     @GROUP
-    @click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only those; repeatable.")
+    @click.option(
+        "--status",
+        "statuses",
+        multiple=True,
+        type=click.Choice(_STATUSES),
+        help="Only workflows of this status; repeatable.",
+    )
     @click.option("--name", default="", metavar="F", help="Only calls of this workflow.")
-    @click.option("--attribute", metavar="K=V", help="Only those that were started with it.")
-    @click.option("--since", "since_ms", callback=as_moment, metavar="T", help="Only what was started at T or later.")
-    @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was started before.")
+    @click.option("--attribute", metavar="K=V", help="Only workflows started with this attribute.")
+    @click.option("--since", "since_ms", callback=as_moment, metavar="T", help="Only workflows started at T or later.")
+    @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only workflows started before T.")
     @click.option("--limit", type=Whole(1), default=50, metavar="N", help="At most N.", show_default=True)
-    @click.option("--before", metavar="PLACE", help="Only what was started before it: the next page.")
+    @click.option("--before", metavar="PLACE", help="Only workflows started before PLACE: the next page.")
     @CHECK
     @CONSISTENCY
     def ls(
@@ -98,12 +104,14 @@ def _register_ls(group: CommandGroup) -> None:
         check: bool,
         consistency: ConsistencyName,
     ) -> int:
-        """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes,
-        the error of one that failed or is blocked (cut to the terminal: `show` has all of it).
+        """List workflows, the newest first.
 
-        Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
-        what --before shows them; with --json it is an object with group and before. What no living worker runs says so, and which
-        worker was seen last. The workflow of a schedule says whether the schedule is active, paused or deleted.
+        A line has the status, the time of the start, the id, the function, the duration or the worker, the attributes, and the error of
+        a workflow that failed or is blocked (cut to the width of the terminal: `show` has the whole error).
+
+        Without --group the command reads the whole book to find its apps. If there are more than N workflows, the last line names the
+        --before that shows the next ones; with --json it is an object with group and before. A workflow that no living worker runs says
+        so, and which worker was seen last. The workflow of a schedule says whether the schedule is active, paused or deleted.
 
         \b
             boki flow ls --book shop --status running --since 1h
@@ -162,10 +170,15 @@ async def _ls(
 
 
 def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, width: int, schedule: str) -> bool:
-    """Show a workflow of a list; return whether its error was cut to the width of the terminal.
+    """Show one line of a list. Return whether its error was cut to the width of the terminal.
 
     Args:
-        schedule: how the schedule stands that it keeps; "" if it keeps none.
+        invocation: the command, which says whether lines are JSON.
+        group: the app of the workflow.
+        one: the workflow.
+        seen: the workers of the app.
+        width: columns of the terminal.
+        schedule: "active", "paused" or "deleted" for the workflow of a schedule; "" for any other workflow.
     """
     from bokiflow.model.history import start_ms
     from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
@@ -190,24 +203,25 @@ def _show_more(invocation: Invocation, group: str | None, after: Before) -> None
 
 
 def _register_show(group: CommandGroup) -> None:
-    @command(group, "show", writes=False, client=True, short_help="Show how a workflow stands.")
+    @command(group, "show", writes=False, client=True, short_help="Show one workflow.")
     @ID
     @BOOK
-    @click.option("--full-stack", is_flag=True, help="With the frames of Boki's own code in a stack trace.")
+    @click.option("--full-stack", is_flag=True, help="Include the frames of Boki's own code in a stack trace.")
     @IF_THERE
     @CONSISTENCY
     def show(
         invocation: Invocation, id: str, book: str, full_stack: bool, check: bool, consistency: ConsistencyName
     ) -> int:
-        """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
+        """Show a workflow: its call, its status, its worker, when it began and ended, and its result or error.
+
+        Exit code 2: there is no such workflow.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
         (worker and unseen_ms of the worker of the app that was seen last), held_back_until_ms (null unless it is held back because
         its process ended several times in a row while it ran), idle_claims (takeovers since it last recorded anything),
         version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, waits_for
-        (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), and result or error with its whole stack. Of a
-        workflow whose history is not kept any more args, version, origin, cancels and idle_claims are
-        null.
+        (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), and result or error with its whole stack. If
+        the history is not kept any more, args, version, origin, cancels and idle_claims are null.
 
         \b
             boki flow show order-7 --book shop
@@ -240,23 +254,27 @@ def _register_result(group: CommandGroup) -> None:
     @command(group, "result", writes=False, client=True, short_help="Wait for a workflow, and print its result.")
     @ID
     @BOOK
-    @click.option("--wait", "wait_s", type=Real(0.1), metavar="S", help="Seconds to wait.  [default: until it ends]")
-    @click.option("--wait-blocked", is_flag=True, help="Wait on while it is blocked.  [default: say why, exit code 4]")
+    @click.option(
+        "--wait", "wait_s", type=Real(0.1), metavar="S", help="Seconds to wait at most.  [default: until it ends]"
+    )
+    @click.option(
+        "--wait-blocked", is_flag=True, help="Keep waiting while it is blocked.  [default: say why, exit code 4]"
+    )
     @IF_THERE
     def result(
         invocation: Invocation, id: str, book: str, wait_s: float | None, wait_blocked: bool, check: bool
     ) -> int:
-        """Wait until a workflow ends, and print what it returned as JSON. Exit code 1: it failed or was cancelled, 2: there is none,
-        4: it has not ended after --wait seconds.
+        """Wait until a workflow ends, and print its result as JSON.
 
-        If no living worker runs it, standard error says so. With --json an object with id, status, and result or error.
+        Exit code 1: the workflow failed or was cancelled; 2: there is no such workflow; 4: it has not ended after --wait seconds.
+
+        If no living worker runs the workflow, standard error says so. With --json an object with id, status, and result or error.
 
         \b
             boki flow result order-7 --book shop
             boki flow result order-7 --book shop --wait 30
             boki flow result order-7 --book shop --wait-blocked
         """
-
         return run_on_workflow(
             invocation, lambda: _result(invocation, book, id, wait_s, wait_blocked=wait_blocked), check=check
         )
@@ -280,7 +298,19 @@ async def _result(invocation: Invocation, book: str, id: str, wait_s: float | No
 
 
 async def _ended(flow: Flow, id: str, wait_s: float | None, blocked: OnBlocked, why: str) -> Ended:
-    """Wait for the end of a workflow. Raises NotEnded, with `why` at its end."""
+    """Wait for a workflow to end.
+
+    Args:
+        flow: the workflows of its app.
+        id: the workflow.
+        wait_s: seconds to wait at most; None waits until the workflow ends.
+        blocked: wait on while the workflow is blocked, or raise.
+        why: appended to the message of NotEnded.
+
+    Raises:
+        NotEnded: the time has passed.
+        WorkflowBlocked: the workflow is blocked, and `blocked` is "raise".
+    """
     limit = asyncio.timeout(wait_s)
     try:
         async with limit:
@@ -292,7 +322,7 @@ async def _ended(flow: Flow, id: str, wait_s: float | None, blocked: OnBlocked, 
 
 
 async def _alone(log: Log, id: str, group: str) -> str:
-    """Say that no living worker runs a workflow, and why; "" if one does, or it has ended."""
+    """Return the sentence that no living worker runs a workflow, and why; "" if a worker runs it or it has ended."""
     from bokiflow.history import inspection
     from bokiflow_tools.living import living
 
@@ -301,19 +331,21 @@ async def _alone(log: Log, id: str, group: str) -> str:
 
 
 def _register_steps(group: CommandGroup) -> None:
-    @command(group, "steps", writes=False, client=True, short_help="Show what a workflow did, and when.")
+    @command(group, "steps", writes=False, client=True, short_help="Show the steps of a workflow.")
     @ID
     @BOOK
     @IF_THERE
     @CONSISTENCY
     def steps(invocation: Invocation, id: str, book: str, check: bool, consistency: ConsistencyName) -> int:
-        """Show what a workflow did and got: steps, transactions, timers, children, signals, who took it over, its end.
+        """Show the history of a workflow: steps, transactions, timers, children, signals, takeovers, its end.
 
-        Each line: how long after its beginning, what, for how long, what came of it. A step is not in the log until it ends, unless it
-        runs at most once: one that runs now is not shown. Nor are arguments of steps, nor errors of attempts that were retried: the log
-        has how many attempts there were, and the outcome of the last one; the worker's own log lines ("step attempt failed: retried")
-        have the errors of the others. `show` has the call of a workflow, and of a child by its id. With --json each is an object with kind,
-        name, key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.
+        A line has the time since the workflow began, the kind and name, the duration and the outcome. A step is recorded when it ends,
+        unless it runs at most once: a step that runs now is not shown. Arguments of steps and errors of retried attempts are not in the
+        log; it has the number of attempts and the outcome of the last one. The worker's own log lines ("step attempt failed: retried") have
+        the errors of the others. `show` prints the call of a workflow or, by its id, of a child.
+
+        With --json each is an object with kind, name, key, begin_ms, end_ms and further members that depend on the kind. Exit code 4:
+        the history is not kept any more.
 
         \b
             boki flow steps order-7 --book shop

@@ -1,6 +1,7 @@
-"""How workflows are drawn as elements of a page. Pure.
+"""Workflows as elements of a page. Pure.
 
-Whatever has a name or a value here may come from anybody: it is text in an element or in the value of an attribute, never more.
+Names and values come from users of the book and are not trusted: they become text in an element or the value of an attribute, never
+markup.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _STATES: Final[dict[str, str]] = {
 
 
 def ask(book: str | None, query: dict[str, str | None]) -> Element:
-    """The form that asks for a book, an app, and which of its workflows."""
+    """Return the form for a book, an app and filters of its workflows, filled in with the query of this page."""
     return make(
         "form",
         make("label", "Book", field("book", book, required=True)),
@@ -58,24 +59,24 @@ def ask(book: str | None, query: dict[str, str | None]) -> Element:
 
 
 def place(book: str, id: str) -> str:
-    """The address of a workflow's page."""
+    """Return the address of a workflow's page."""
     return address(PATH, book=book, id=id)
 
 
 def where(book: str, newest: str | None = None) -> Element:
-    """Which book a workflow is of; and where all of its timeline is shown, if a part is."""
+    """Return the paragraph above a workflow: a link to its book and, on a page with an old part of the timeline, to the newest part."""
     link = make("a", printable(book), href=address(PATH, book=book))
     now = make("a", "Show what it does now", href=newest) if newest else None
     return make("p", "A workflow of the book ", link, ". " if newest else None, now, class_="intro")
 
 
 def state(status: Status) -> Element:
-    """How a workflow stands."""
+    """Return a status as a coloured word."""
     return make("span", status, class_=f"state {_STATES[status]}")
 
 
 def worker(name: str) -> Element:
-    """Who runs something: a worker's name, and the beginning of its incarnation's."""
+    """Return a worker's short name; the whole name is its tooltip."""
     return make("span", printable(worker_text(name)), title=printable(name))
 
 
@@ -83,7 +84,7 @@ def worker(name: str) -> Element:
 
 
 def apps(book: str, groups: Sequence[str]) -> Element | None:
-    """Links to the apps of a book, where there are several."""
+    """Return links to the apps of a book; None if there is only one."""
     if len(groups) < 2:
         return None
     chips = [make("li", make("a", printable(name), href=address(PATH, book=book, group=name))) for name in groups]
@@ -92,7 +93,15 @@ def apps(book: str, groups: Sequence[str]) -> Element | None:
 
 
 def workflows(book: str, group: str, found: Listing, seen: Living, query: dict[str, str | None]) -> Element:
-    """A page of workflows, the newest first. `seen`: workers of their app."""
+    """Return the table of one page of workflows, the newest first, with a link to the next page.
+
+    Args:
+        book: the book.
+        group: the app of the workflows.
+        found: the page.
+        seen: the workers of the app.
+        query: the filters, for the link to the next page.
+    """
     rows = [_row(book, one, seen.text(one.held)) for one in found.rows]
     heads = [("Workflow", None), ("Call", None), ("Status", None), ("Started (UTC)", None), ("Took", "number")]
     head = make("tr", *(make("th", name, scope="col", class_=kind) for name, kind in heads))
@@ -140,7 +149,7 @@ def _row(book: str, one: Listed, alone: str) -> Element:
 
 
 def known(book: str, life: Life, alone: str = "") -> Element:
-    """What is known of a workflow. `alone`: that no living worker runs it."""
+    """Return the facts of a workflow as a list. `alone` is the sentence that no living worker runs it, or ""."""
     rows: list[tuple[str, Node]] = [("Status", state(life.status))]
     started, ended = life.started, life.ended
     if started is not None:
@@ -184,7 +193,7 @@ def _began(book: str, started: Started) -> list[tuple[str, Node]]:
 
 
 def ending(life: Life) -> Element:
-    """Its result, or its error; nothing yet while it runs."""
+    """Return the section with the result or the error of a workflow; it is empty while the workflow runs."""
     node: Node = None
     if life.outcome is not None:
         node = _ending(life.id, life.outcome)
@@ -204,7 +213,7 @@ def _ending(id: str, outcome: Outcome) -> Element:
 
 
 def stack_block(stack: str) -> Node:
-    """A stack trace of a user's error, folded, without frames of Boki's own code; None for an empty one."""
+    """Return the stack trace of a user's error, folded and without frames of Boki's own code; None if it is empty."""
     if not stack:
         return None
     text = make(
@@ -214,7 +223,7 @@ def stack_block(stack: str) -> Node:
 
 
 def call(id: str, started: Started) -> Element:
-    """With which arguments it was started."""
+    """Return the section with the arguments of a workflow."""
     positional, by_name = started.args
     summary = make("summary", make("h2", "Arguments"), " ", make("code", preview(positional or by_name, 60)))
     whole = f"boki flow show {printable(id)} --json"

@@ -1,4 +1,4 @@
-"""All that the log keeps of one workflow: its start, who ran it, its history, its end. Pure; `reading` reads it."""
+"""The life of a workflow as the log has it: its start, its workers, its history, its end. Pure; `reading` reads it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from bokiflow_tools.timeline import Span, Timeline, timeline
 
 
 class Life(NamedTuple):
-    """See the module.
+    """The life of a workflow as of a position of the log.
 
     Attributes:
-        started: how it began, or began again the last time; without its history as far as its end has that; None: no record has it.
-        claims: who took it over, and when the log had that. records: its history since then; None: that is not kept any more.
-        blocked: why it cannot go on; "" if it can. position: as of when. held: where it stands.
-        origin: the workflow that it is a fork of; "" if it is none, or its history is not kept any more.
-        result_kept: False if it ended, and its outcome is not kept any more.
-        idle_claims: workers that took it over since it last recorded anything.
-        waits_for: locks that it waits for. holds: names of locks that it holds.
-        launched: status of each workflow that it launched, by id, as far as that is kept.
+        id: the workflow.
+        started: the start of its newest run. Without a history, the start as its end records it; None if no record has it.
+        claims: the claims of the workflow, each with its time in the log.
+        ended: its end; None while it runs.
+        records: the history of its newest run; None if the history is not kept any more.
+        position: the position of the log.
+        blocked: the error that blocks it, with its stack; "" if it is not blocked.
+        held: the newest state of its stream.
+        origin: the workflow that it is a fork of; "" if it is no fork, or its history is not kept any more.
+        result_kept: False if it ended and its outcome is not kept any more.
+        idle_claims: takeovers since it last recorded anything.
+        waits_for: the locks that it waits for.
+        holds: the names of the locks that it holds.
+        launched: the status of each workflow that it launched, by id, as far as the log keeps it.
     """
 
     id: str
@@ -44,22 +50,21 @@ class Life(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The app that it is of."""
+        """The name of its app; "" if no record has it."""
         return self.started.group if self.started is not None else self.ended.group if self.ended is not None else ""
 
     @property
     def status(self) -> Status:
-        """How it stands."""
         return status_of(self.ended, self.blocked)
 
     @property
     def name(self) -> str:
-        """Of its function."""
+        """The name of its function; "" if no record has it."""
         return self.started.name if self.started is not None else self.ended.name if self.ended is not None else ""
 
     @property
     def owner(self) -> str:
-        """Who runs it; "": nobody."""
+        """The worker that runs it; "" if none does."""
         if self.ended is not None:
             return ""
         if self.claims:
@@ -68,35 +73,34 @@ class Life(NamedTuple):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None: it did not, or that is not kept any more."""
+        """The result or error that it ended with; None while it runs, or if that is not kept any more."""
         return self.ended.outcome if self.ended is not None and self.result_kept else None
 
     @property
     def history_kept(self) -> bool:
-        """Whether the log has its history still."""
         return self.records is not None
 
     @property
     def not_kept(self) -> str:
-        """The sentence that its history is gone, with the setting of workers that says when."""
+        """The clause that its history is not kept, with the setting of workers that says for how long it is."""
         setting = "failed_history_s" if self.status == "failed" else "history_s"
         return f"its history is not kept any more ({setting})"
 
     @property
     def cancels(self) -> list[str]:
-        """Reasons of those that asked it to end, in the order of the log."""
+        """The reasons of requests to cancel it, in the order of the log."""
         return [event.reason for one in self.records or () for event in one.incoming if isinstance(event, Cancelled)]
 
     @property
     def timeline(self) -> Timeline | None:
-        """What it did; None: its history is not kept any more."""
+        """The timeline of its newest run; None if its history is not kept any more."""
         if self.started is None or self.records is None:
             return None
         made = timeline(self.started, self.records, self.claims, self.ended)
         return made._replace(spans=[self._now(span) for span in made.spans])
 
     def _now(self, span: Span) -> Span:
-        """Return a span with what other streams of the log have of it now."""
+        """Return a span with the state of its lock or launched workflow, which other streams of the log have."""
         if span.kind == "queued" and span.end_ms is None:
             return span._replace(value=next((one for one in self.waits_for if one.name == span.name), None))
         return span._replace(value=self.launched.get(span.child)) if span.kind == "launch" else span

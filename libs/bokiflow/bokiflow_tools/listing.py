@@ -1,10 +1,10 @@
-"""Workflows of a group as people look for them: newest first, page by page, some of them.
+"""Pages of the workflows of a group, the newest first, filtered.
 
-A group's streams are read backwards, all partitions together, so a page costs a few round trips however many there are. What is looked at
-for one page is bounded; the page has the place where it ends, and the next page begins there.
+The streams of a group are read backwards, all partitions together, so that a page costs a few round trips however many workflows there
+are. The number of records read for one page is bounded; a page names the place where it ends, and the next page begins there.
 
-A workflow is listed at the place of its start. Of an old one that is trimmed: then it is at the newest record of it, its end or
-its partition's checkpoint.
+A workflow is listed at the place of its start. If the start is trimmed, the workflow is listed at its newest record: its end or the
+checkpoint of its partition.
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ from bokilib.ports import BookPort
 from bokilib.records import tags
 
 MOST: Final = 100_000
-"""Records that are looked at for one page."""
+"""Records read for one page, at most."""
 CHUNK: Final = 256
 AT_DIGITS: Final = 9
 
 
 class Wanted(NamedTuple):
-    """Which workflows are asked for; empty or None: whatever it is.
+    """The filters of a listing; an empty or None filter passes every workflow.
 
     Attributes:
-        attribute: a name and its value. since_ms, until_ms: started at or after, before; by the log's time.
+        statuses: the statuses to list.
+        name: the name of the function.
+        attribute: the name and the value of an attribute.
+        since_ms: the earliest start, by the log's time.
+        until_ms: the end of the range of starts, which is not in it, by the log's time.
     """
 
     statuses: frozenset[Status] = frozenset()
@@ -53,7 +57,7 @@ class Wanted(NamedTuple):
     until_ms: int | None = None
 
     def fits(self, one: Listed) -> bool:
-        """Whether a workflow is asked for."""
+        """Return whether a workflow passes all filters."""
         started = one.started
         return (
             (not self.statuses or one.status in self.statuses)
@@ -65,10 +69,14 @@ class Wanted(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One workflow: the record by which it is listed, how it began, and where it stands. `started` has no `args` if they are not kept.
+    """A workflow of a listing.
 
     Attributes:
-        at: which of the workflows of that record it is.
+        seqnum: the record at which it is listed.
+        time_ms: the time of that record.
+        started: its start; `args` is None if the arguments are not kept.
+        held: the newest state of its stream.
+        at: its index among the workflows that this record mentions.
     """
 
     seqnum: int
@@ -79,12 +87,14 @@ class Listed(NamedTuple):
 
     @property
     def status(self) -> Status:
-        """How it stands."""
         return status_of(self.held.ended, self.held.blocked)
 
 
 class Before(NamedTuple):
-    """The place where a page begins: with what is older than a record, and its workflows before one of them; None: none of its own."""
+    """The place where a page begins: all records older than `seqnum` and, of that record, the workflows with an index below `at`.
+
+    None as `at`: the page has no workflow of that record.
+    """
 
     seqnum: int
     at: int | None = None
@@ -94,12 +104,16 @@ class Before(NamedTuple):
 
     @property
     def plain(self) -> int | str:
-        """As JSON has it: a number, or text where a record is listed on two pages."""
+        """The place for JSON: a number, or a text where the workflows of a record are on two pages."""
         return self.seqnum if self.at is None else str(self)
 
 
 def parse_before(text: str) -> Before:
-    """Return the place that `str` of it names. Raises InvalidArgument."""
+    """Parse the text of a place, as `str` of it writes it.
+
+    Raises:
+        InvalidArgument: the text names no place.
+    """
     seqnum, colon, at = text.partition(":")
     digits = seqnum.isascii() and seqnum.isdigit() and (not colon or (at.isascii() and at.isdigit()))
     if not digits or not 0 < int(seqnum) < 2**63 or len(at) > AT_DIGITS:
@@ -108,14 +122,26 @@ def parse_before(text: str) -> Before:
 
 
 class Listing(NamedTuple):
-    """A page. `before`: where the next one begins; None: there is none."""
+    """A page of workflows. `before` is where the next page begins, or None after the last page."""
 
     rows: list[Listed]
     before: Before | None
 
 
 async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None = None, limit: int = 50) -> Listing:
-    """The newest workflows of a group that are asked for, of those that began before a place: at most `limit`."""
+    """Read one page of the workflows of a group.
+
+    Args:
+        log: the log of the book.
+        group: the app.
+        wanted: the filters.
+        before: where the page begins; None begins with the newest workflow.
+        limit: workflows on the page, at most.
+
+    Returns:
+        The workflows, newest first, and where the next page begins. The page may be shorter than `limit` though there are more, where
+        `MOST` records were read.
+    """
     below, shown = await log.book.now() + 1, 0
     if before is not None:
         below, shown = (before.seqnum + (before.at is not None), before.at or 0)
@@ -142,7 +168,11 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None
 
 
 def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str, Listed]], Before | None]:
-    """Return the newest workflows of the pages of several groups, each with its group, and where the next page of all of them begins."""
+    """Merge pages of several groups into one.
+
+    Returns:
+        The newest `limit` workflows, each with its group, and where the next page of all of these groups begins.
+    """
     rows = [(group, one) for group, page in pages.items() for one in page.rows]
     rows.sort(key=lambda row: (-row[1].seqnum, -row[1].at))
     ends = [page.before for page in pages.values() if page.before is not None]
@@ -153,14 +183,22 @@ def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str,
 
 
 def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
-    """The first of them has the starts."""
+    """Return the streams that mention the workflows of a partition; the first of them has the starts."""
     if wanted.attribute is not None:
         return [tags.flow_attribute(partition, *wanted.attribute)]
     return [tags.flow_part(group, partition), tags.flow_done(group, partition)]
 
 
 class _Mention(NamedTuple):
-    """A record has something of a workflow. `start`: where it began. `at`: which of the record's it is."""
+    """The mention of a workflow in a record.
+
+    Attributes:
+        record: the record.
+        at: the index among the workflows that the record mentions.
+        id: the workflow.
+        start: the seqnum of the workflow's start.
+        event: the event that mentions it.
+    """
 
     record: boki.Record
     at: int
@@ -203,7 +241,7 @@ def _mentions(record: boki.Record, event: AnyFlowEvent, at: int) -> list[_Mentio
 
 
 async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[_Mention]) -> set[tuple[str, int]]:
-    """Ids and starts of those whose starts are there still: they are listed by these."""
+    """Return the ids and starts of workflows whose start is not trimmed: these are listed at their start."""
     asked = [(_streams(group, wanted, tags.partition_of(one.id))[0], one) for one in mentions if one.start]
     while asked:
         try:
@@ -217,7 +255,7 @@ async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[
 
 
 async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
-    """How a workflow began whose start is not there; None: a newer record has it."""
+    """Return the start of a workflow whose start record is trimmed; None if a newer record mentions the workflow and lists it."""
     ended = held.ended
     if ended is not None:
         if held.claim != one.record.seqnum:
@@ -237,7 +275,7 @@ async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
 
 
 async def newest(book: BookPort, streams: Iterable[str], below: int, count: int) -> list[boki.Record]:
-    """The newest so many records below a place that are in any of some streams, newest first."""
+    """Read the newest `count` records below a place that are in any of several streams, newest first."""
     lowest = dict.fromkeys(streams, below)
     found: dict[int, boki.Record] = {}
     while True:
@@ -259,10 +297,11 @@ async def newest(book: BookPort, streams: Iterable[str], below: int, count: int)
 
 
 async def groups(log: Log, records: int | None = None) -> list[str]:
-    """Groups of workers that a book has, in order of their names. Nobody keeps a list of them.
+    """Read the names of the groups of a book, sorted. The log has no list of them, so records are read.
 
     Args:
-        records: look at the newest so many only; without it the whole book is read.
+        log: the log of the book.
+        records: the number of newest records to read; None reads the whole book.
     """
     found: set[str] = set()
     if records is None:
@@ -284,7 +323,7 @@ async def groups(log: Log, records: int | None = None) -> list[str]:
 
 
 async def groups_named(log: Log, group: str | None) -> list[str]:
-    """Return the groups that a command is about: all of the book, or the one that is named, if the book has it."""
+    """Return all groups of a book or, if a group is named, that one if the book has it."""
     if group is None:
         return await groups(log)
     partitions = range(tags.PARTITIONS)

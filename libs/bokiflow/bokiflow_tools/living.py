@@ -1,7 +1,7 @@
-"""Living workers of workflows, for people: by the heartbeats that the log has.
+"""The workers of an app and when they were seen last, by their heartbeats in the log; for people.
 
-A worker is named as silent after `SILENT_MS`, which is longer than the lease of any worker that has the default. Workers judge each
-other by what they observe; this says only what is read.
+A worker counts as silent after `SILENT_MS`, which is longer than the default lease. Workers judge each other by what they observe, and
+take partitions over by that; here nothing is decided.
 
 A workflow is shown as held back (`bokiflow.worker.held_back`) if its partition was taken over since its worker was seen last, its
 newest claim names a pause, and that has not passed.
@@ -30,11 +30,13 @@ SILENT_MS: Final = 60_000
 
 
 class Living(NamedTuple):
-    """Workers of a group.
+    """The workers of a group and the partitions they own.
 
     Attributes:
-        seen: when each was seen last, by the clock of the log. now_ms: by that of this program.
-        owners: of partitions, each with the time of its claim. left: workers that were drained, and run nothing any more.
+        seen: when each worker was seen last, by the clock of the log.
+        now_ms: the time now, by the clock of this program.
+        owners: the owner of each partition, with the time of its claim.
+        left: workers that were drained and run nothing any more.
     """
 
     seen: Mapping[str, int]
@@ -43,12 +45,12 @@ class Living(NamedTuple):
     left: frozenset[str] = frozenset()
 
     def unseen_ms(self, held: Held) -> int | None:
-        """Return for how long the worker that runs a workflow has been silent; None: it was never seen, or no worker runs it."""
+        """Return for how long the worker of a workflow has been silent; None if it was never seen or no worker runs the workflow."""
         seen_ms = self.seen.get(held.owner)
         return None if held.ended is not None or seen_ms is None else max(0, self.now_ms - seen_ms)
 
     def facts(self, held: Held) -> dict[str, Any]:
-        """Return the same for programs, with the worker of the app that was seen last."""
+        """Return the worker of a workflow, and the worker of the app that was seen last, as members for JSON."""
         name = self._last
         last = None if name is None else {"worker": name, "unseen_ms": max(0, self.now_ms - self.seen[name])}
         return {
@@ -67,7 +69,7 @@ class Living(NamedTuple):
         return until_ms if held.pause_ms and taken_over and self.now_ms < until_ms else 0
 
     def text(self, held: Held) -> str:
-        """Say that no living worker runs a workflow, and why, or which one was seen last; "" if one does, or it has ended."""
+        """Return the clause that no living worker runs a workflow, and why; "" if a worker runs it or it has ended."""
         if held.ended is not None:
             return ""
         if self.alone:
@@ -80,14 +82,14 @@ class Living(NamedTuple):
             )
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:
-            return f"its worker {_shown(held.owner)} is not seen: another one takes it over"
+            return f"its worker {_shown(held.owner)} was not seen: another worker takes it over"
         if unseen_ms is not None and (unseen_ms >= SILENT_MS or held.owner in self.left):
-            return f"its worker {self._seen_text(held.owner)}: another one takes it over"
+            return f"its worker {self._seen_text(held.owner)}: another worker takes it over"
         return ""
 
     @property
     def alone(self) -> str:
-        """Say that no worker of the app is alive, and which one was seen last; "" if one is."""
+        """The clause that no worker of the app is alive, and which worker was seen last; "" if a worker is alive."""
         last = self._last
         if last is None:
             return "no worker of this app was seen"
@@ -97,13 +99,13 @@ class Living(NamedTuple):
 
     @property
     def last_text(self) -> str:
-        """Say which worker of the app was seen last, and when; "" if none was."""
+        """The clause which worker of the app was seen last, and when; "" if none was."""
         last = self._last
         return "" if last is None else self._seen_text(last)
 
     @property
     def _last(self) -> str | None:
-        """The worker that was seen last; None: none was."""
+        """The worker that was seen last; None if none was."""
         return max(self.seen, key=lambda name: self.seen[name], default=None)
 
     def _seen_text(self, name: str) -> str:
@@ -116,11 +118,11 @@ def _shown(name: str) -> str:
 
 
 async def living(log: Log, group: str) -> Living:
-    """Read which workers of a group were seen."""
+    """Read the heartbeats of the workers of a group, and which partitions they own."""
     seen: dict[str, int] = {}
     async for item in log.book.read(tags.member(group)):
         if isinstance(item, boki.Gap):
-            continue  # of heartbeats that newer ones followed
+            continue  # old heartbeats are trimmed, newer ones follow
         try:
             events = PICKER.of(item.seqnum, await log.open(item))
         except (ForeignRecord, UnknownEvent):
@@ -131,7 +133,7 @@ async def living(log: Log, group: str) -> Living:
 
 
 async def _left(log: Log, group: str) -> frozenset[str]:
-    """Read which workers said that they keep no partition: they were drained."""
+    """Read which workers left: they were drained, and their newest record says that they keep no partition."""
     newest: dict[str, Leaving] = {}
     async for item in log.book.read(tags.flow_blocked(group)):
         if isinstance(item, boki.Gap):
@@ -145,7 +147,7 @@ async def _left(log: Log, group: str) -> frozenset[str]:
 
 
 async def _owners(log: Log, group: str) -> dict[int, tuple[str, int]]:
-    """Read who owns which partition, and since when; none of them if one is claimed anew just now."""
+    """Read the owner of each partition, and the time of its claim; none of them if a claim is trimmed while they are read."""
     found: dict[int, tuple[str, int]] = {}
     try:
         records = await log.book.read_prev_many(

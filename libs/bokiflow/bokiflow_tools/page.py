@@ -3,12 +3,12 @@
 | query | shows |
 |---|---|
 | none | a form |
-| book | the newest workflows, of all apps that the newest records have |
-| and group, status, name, before | some of one app's; what was started before a place |
-| book, id | a workflow: how it stands, its result, its timeline; all follow the log |
-| and part | a part of a long timeline |
+| book | the newest workflows, of all apps that the newest records mention |
+| book and group, status, name, before | the workflows of one app that pass these filters, from a place on |
+| book, id | a workflow: its status, its result, its timeline; the page follows the log |
+| book, id, part | a part of a long timeline |
 
-It reads only. `drawing` and `picture` make its HTML.
+The page only reads. `drawing` and `picture` make its HTML.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 
 RECENT_RECORDS: Final = 100
-"""That are looked at for names of apps."""
+"""Newest records that are read for the names of apps."""
 APPS: Final = 5
-"""Of which workflows are shown on one page."""
+"""Apps whose workflows are shown on one page, at most."""
 LIMIT: Final = 50
 
 
 async def show(visit: Visit) -> Content:
-    """Whatever the query asks."""
+    """Return the content for the query of a visit."""
     book, id = visit.text("book"), visit.text("id")
     if book is None:
         return _welcome(visit)
@@ -67,7 +67,7 @@ def _welcome(visit: Visit) -> Content:
 
 
 async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
-    """And the position that it was looked at."""
+    """Return the page of a book, and the position of the log that it shows."""
     query = _query(visit)
     status = query["status"]
     if status is not None and status not in dict(drawing.STATUSES):

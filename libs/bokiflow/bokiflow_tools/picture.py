@@ -1,6 +1,6 @@
-"""The timeline of a workflow as a picture: one row for each thing, with a bar on an axis that all rows share. Pure.
+"""The timeline of a workflow as a picture: a row for each span, with a bar on an axis that all rows share. Pure.
 
-All that the bars show is text in the row, too. The colours are those of `flow.css`; a shape or a word shows the same.
+The text of a row says all that its bar shows. The colours are those of `flow.css`; a shape or a word shows the same.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bokiflow_tools.timeline import MARKS, USES, WIDTH, Axis, Span, Stretch, Tim
 from bokiflow_tools.wording import UNENDED, span_detail, span_name, span_took
 
 ROWS: Final = 200
-"""Of one page: of a longer history the newest, and a link to what was before."""
+"""Rows of one page. A longer history is shown in parts, the newest first, with links to the others."""
 TICKS: Final = (0, 25, 50, 75, 100)
 LEAST: Final = 0.5
-"""Per cent: as wide is the shortest bar."""
+"""Width of the shortest bar, in per cent."""
 _USES: Final[dict[Use, str]] = {
     "step": "steps",
     "transaction": "transactions",
@@ -31,10 +31,14 @@ _USES: Final[dict[Use, str]] = {
 
 
 def picture(book: str, id: str, line: Timeline, now_ms: int, part: int | None) -> Element:
-    """The timeline, or a part of it.
+    """Draw the timeline, or a part of it.
 
     Args:
-        part: of so many rows, counted from 1; None: the last.
+        book: the book, for links.
+        id: the workflow.
+        line: its timeline.
+        now_ms: the time now, where the picture of a running workflow ends.
+        part: the part to draw, counted from 1; None draws the last.
     """
     parts = max(1, -(-len(line.spans) // ROWS))
     number = min(parts, part or parts)
@@ -63,7 +67,7 @@ def _duration_text(line: Timeline, last_ms: int) -> str:
 
 
 def _shown(line: Timeline, spans: Sequence[Span], *, whole: bool, last: bool, now_ms: int) -> tuple[Timeline, int]:
-    """What the rows are of, and where that ends."""
+    """Return the timeline of the drawn part, and the time where its axis ends."""
     last_ms = line.last_ms(now_ms)
     if whole or not spans:
         return line, last_ms
@@ -105,7 +109,7 @@ def _ruler(line: Timeline, scale: Axis) -> Element:
 
 
 def _overview(found: Sequence[Stretch], scale: Axis) -> Element:
-    """What it was busy with, as one bar; and for how long altogether, in words."""
+    """Draw what the workflow was busy with as one bar, and list the total time of each use in words."""
     bars = [_bar(scale.place(one.begin_ms), scale.place(one.end_ms), f"use {one.use}", y=0, height=14) for one in found]
     totals: dict[Use, int] = {use: sum(one.end_ms - one.begin_ms for one in found if one.use == use) for use in USES}
     legend = [

@@ -1,4 +1,4 @@
-"""Reads all that the log keeps of one workflow."""
+"""The reader of one workflow: its start, claims, history, end and locks, from several streams of the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from bokilib.records import tags
 
 
 async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Life:
-    """Reads it. Raises NoSuchWorkflow."""
+    """Read all that the log has of a workflow.
+
+    Args:
+        log: the log of the book.
+        id: the workflow.
+        consistency: how new the position is that the workflow is read at.
+
+    Raises:
+        NoSuchWorkflow: the book has no such workflow.
+    """
     position = await log.book.now(consistency=consistency)
     held = await inspection.newest(log, id)
     if held is None:
@@ -52,7 +61,7 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
 
 
 async def _launched(log: Log, records: Sequence[Recorded]) -> dict[str, Status]:
-    """Return the status of each workflow that one launched, as far as that is kept."""
+    """Return the status of each workflow that a history launched, as far as the log keeps it."""
     made = (event for one in records for event in one.own if isinstance(event, Invoked))
     ids = list(dict.fromkeys(event.child for event in made if is_launch(event)))
     states = await inspection.newest_of(log, ids)
@@ -60,7 +69,7 @@ async def _launched(log: Log, records: Sequence[Recorded]) -> dict[str, Status]:
 
 
 async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:
-    """Return the error that a book has no workflow of an id. A book without records may be a name that was misspelt."""
+    """Return the error that a book has no workflow of an id. If the book is empty, it hints that its name may be misspelt."""
     try:
         empty = await log.book.read_prev() is None
     except Trimmed:
@@ -72,7 +81,7 @@ async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:
 
 
 async def _claims(log: Log, id: str, last: int) -> list[tuple[int, int, Claimed]]:
-    """Return the claims of a workflow up to a place, each with its seqnum and its time."""
+    """Read the claims of a workflow up to a position, each with its seqnum and its time."""
     found: list[tuple[int, int, Claimed]] = []
     async for item in log.book.read(tags.flow_own(id), stop=last + 1):
         if not isinstance(item, boki.Gap):
@@ -82,8 +91,8 @@ async def _claims(log: Log, id: str, last: int) -> list[tuple[int, int, Claimed]
 
 
 async def _ended(log: Log, id: str, held: Held) -> tuple[Ended | None, bool]:
-    """Return how a workflow ended, and whether that has its outcome."""
+    """Read the end of a workflow, and whether its outcome is kept."""
     try:
         return await inspection.outcome_of(log, id, held), True
-    except ResultExpired:  # that it ended is known still
+    except ResultExpired:  # the end outlasts the outcome
         return held.ended, False

@@ -1,4 +1,4 @@
-"""`boki flow replay`: whether the code as it is goes on with a workflow, before it is deployed.
+"""The command `boki flow replay`: check that changed code fits the history of a workflow before the code is deployed.
 
 Importing this module imports no library (see `commands`); the command imports the user's program.
 """
@@ -25,16 +25,16 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def register(group: CommandGroup) -> None:
-    """Adds the command."""
+    """Add the command to the group `flow`."""
 
     @command(group, "replay", writes=False, client=True, short_help="Replay a history against the code as it is.")
     @click.argument("id", metavar="[WORKFLOW]", required=False)
-    @click.option("--book", metavar="B", help="Name of the book that the workflow is in.")
+    @click.option("--book", metavar="B", help="Name of the workflow's book.")
     @click.option(
         "--app", "program", metavar="MODULE:NAME", help="The App, as Python finds it from here: shop.flows:app."
     )
-    @click.option("--history", type=_FILE, metavar="FILE", help="A history that was saved, instead of a workflow's.")
-    @click.option("--save", type=_FILE, metavar="FILE", help="Keep the workflow's history there, for a test.")
+    @click.option("--history", type=_FILE, metavar="FILE", help="A saved history instead of a workflow.")
+    @click.option("--save", type=_FILE, metavar="FILE", help="Save the workflow's history to FILE, for a test.")
     def replay(
         invocation: Invocation,
         id: str | None,
@@ -43,9 +43,9 @@ def register(group: CommandGroup) -> None:
         history: Path | None,
         save: Path | None,
     ) -> int:
-        """Replay what a workflow did against the code as it is here, and say what the code waits for then. Nothing runs.
+        """Replay the history of a workflow against the code as it is here, and print what the code waits for then. No step runs.
 
-        Exit code 1: the code does something else than its history says, which is shown beside what was expected.
+        Exit code 1: the code does something else than its history; the error shows both.
 
         \b
             boki flow replay order-7 --book shop --app shop.flows:app
@@ -70,7 +70,7 @@ def _app(program: str) -> App:
     from bokiflow.client.named_app import named_app
 
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` has it: modules of the folder that one is in
+        sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them
     return named_app(program)
 
 

@@ -1,4 +1,4 @@
-"""`boki flow schedules`, `boki flow schedule pause | resume | delete | run`.
+"""The commands of schedules: `boki flow schedules` and `boki flow schedule pause | resume | delete | run`.
 
 Importing this module imports no library (see `commands`).
 """
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from bokilib import Log
 
 OVERDUE_MS: Final = 10_000
-"""For so long a firing may be due before it is called overdue: clocks differ, and a worker that dies is replaced."""
+"""A firing is overdue when it has been due for longer than this: clocks differ, and the worker may just have been replaced."""
 
 Change: TypeAlias = Literal["pause", "resume", "delete"]
 
 
 def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
+    """Add the commands of this module to the group `flow`."""
     _register_schedules(group)
     schedule = CommandGroup("schedule", help="Pause, resume, delete and run schedules.")
     group.add_command(schedule)
-    _register_change(schedule, "pause", "Start nothing until `resume`.")
-    _register_change(schedule, "resume", "Start again what is due from now on.")
-    _register_change(schedule, "delete", "Start nothing more; what was started goes on.")
+    _register_change(schedule, "pause", "Stop starting workflows until `resume`.")
+    _register_change(schedule, "resume", "Start workflows again, from now on.")
+    _register_change(schedule, "delete", "Delete a schedule; workflows it started keep running.")
     _register_run(schedule)
 
 
@@ -46,15 +46,18 @@ def _register_schedules(group: CommandGroup) -> None:
     @GROUP
     @CHECK
     def schedules(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
-        """List schedules: name, when, what is started, when next, the last firing, what becomes of missed ones, and what was skipped last.
+        """List schedules.
 
-        A schedule is overdue if its next firing has passed and nothing started it: the line says which worker was seen last. With --check
-        that is exit code 1, as is an error that keeps a schedule from starting anything.
+        A line has the name, the times, the call, the next firing, the last one, how missed firings are treated, and which were skipped
+        last.
 
-        With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, attributes, cron or every_s,
-        timezone, missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and status of
-        the last firing), skipped (number, first_ms and last_ms), last_seen (worker and unseen_ms of the worker that was seen last) and
-        error.
+        A schedule is overdue if the time of its next firing has passed and no worker started it: the line says which worker was seen
+        last. With --check that is exit code 1, as is an error that keeps a schedule from starting workflows.
+
+        With --json an object for each with name, group, id (of the workflow that runs the schedule), workflow, args, attributes, cron or
+        every_s, timezone, missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and
+        status of the last firing), skipped (number, first_ms and last_ms), last_seen (worker and unseen_ms of the worker that was seen
+        last) and error.
 
         \b
             boki flow schedules --book shop
@@ -64,9 +67,9 @@ def _register_schedules(group: CommandGroup) -> None:
 
 
 def _register_change(group: CommandGroup, change: Change, short: str) -> None:
-    more = " A worker of the app does it: until then `schedules` shows what is asked."
+    more = " A worker of the app does it; until then `schedules` shows the request."
     if change == "delete":
-        more += " Workers set it again when they begin, as long as their code has it."
+        more += " A worker whose code has the schedule sets it again when it begins."
 
     @command(
         group,
@@ -89,10 +92,10 @@ def _register_run(group: CommandGroup) -> None:
     @BOOK
     @GROUP
     def run(invocation: Invocation, name: str, book: str, group: str | None) -> int:
-        """Start the workflow of a schedule now, whether the schedule is paused or not, and print its id. The schedule goes on as before.
+        """Start the workflow of a schedule now, also of a paused one, and print its id. The schedule itself does not change.
 
-        For the workflow it is a firing whose time (`bokiflow.due_ms()`) is now. With --json an object with id, name, group and alive (a
-        worker of the app was seen).
+        For the workflow this is a firing whose time (`bokiflow.due_ms()`) is now. With --json an object with id, name, group and alive
+        (a worker of the app was seen).
 
         \b
             boki flow schedule run nightly --book shop
@@ -131,7 +134,7 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:
-    """Return the schedules of an app, by name, and which worker was seen last; also those whose workflow failed or is blocked."""
+    """Return the schedules of an app by name, also those whose workflow failed or is blocked, each with the worker seen last."""
     from bokiflow.client.schedules import ATTRIBUTE
     from bokiflow.history import inspection
     from bokiflow.model.schedule_rules import name_of
@@ -146,7 +149,7 @@ async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, A
         if known is not None and known.outcome is not None:
             error = outcome_text(known.outcome)
         if one is None and not error:
-            continue  # it was deleted
+            continue  # the schedule was deleted
         facts: dict[str, Any] = {"name": name, "group": group, "id": id, "error": error, "overdue": False}
         if one is not None:
             facts |= schedule_facts(one, seen.now_ms)
@@ -157,7 +160,7 @@ async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, A
 
 
 def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
-    """Return a schedule as JSON has it."""
+    """Return the members of a schedule for JSON."""
     timing = one.timing
     when = {"cron": timing.cron, "timezone": timing.timezone} if timing.cron else {"every_s": timing.every_s}
     return {
@@ -177,7 +180,7 @@ def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
 
 
 def schedule_line(facts: dict[str, Any], worker: str) -> str:
-    """Return a schedule on one line. `worker`: which one was seen last, for one that is overdue."""
+    """Return a schedule on one line. `worker` says which worker was seen last; it is shown for an overdue schedule."""
     from bokiflow.model.cron import MANY
     from bokiflow_tools.wording import call_text
 
@@ -218,10 +221,17 @@ async def _change(invocation: Invocation, book: str, group: str | None, name: st
 async def _with_schedule(
     invocation: Invocation, book: str, group: str | None, name: str, work: Callable[[Flow, str], Awaitable[int]]
 ) -> int:
-    """Do something in the first app that has a schedule. `work` gets that app, and the sentence that none of its workers is alive, or "".
+    """Run `work` in the first app that has a schedule.
+
+    Args:
+        invocation: the command.
+        book: the book.
+        group: the app to look in; None looks in every app of the book.
+        name: the schedule.
+        work: gets the app, and the clause that none of its workers is alive, or "".
 
     Raises:
-        InvalidArgument: no app has it.
+        InvalidArgument: no app has the schedule.
     """
     from bokiflow import App, Flow
     from bokiflow_tools.living import living
@@ -238,7 +248,7 @@ async def _with_schedule(
 
 
 async def kept_text(log: Log, id: str) -> str:
-    """Return how the schedule stands that a workflow keeps: "deleted", "paused", "active", or "" if the workflow has ended."""
+    """Return the state of the schedule that a workflow runs: "deleted", "paused", "active", or "" if the workflow has ended."""
     from bokiflow.client.schedules import view_of
 
     view = await view_of(log, id)

@@ -1,11 +1,12 @@
 """Workflows in the simulator: `boki sim run --profile flow`.
 
-Customers start orders, signal them and ask for results; some call a debounced workflow. Workers run them, first under an old program that
-lacks two workflows and a schedule, then, host by host, under the new one: for a while both run side by side. All are hosts of their own,
-killed, paused, cut off, with wrong clocks, and with time-outs short enough that outcomes stay unknown. Many orders change one object.
+Customers start orders, signal them and wait for their results; some call a debounced workflow. Workers run an old program that lacks two
+workflows and a schedule, and are upgraded host by host to a new one, so that both run side by side for a while. Each customer and worker
+is a host of its own: hosts are killed, paused and cut off, have wrong clocks, and time-outs short enough that outcomes stay unknown. All
+orders change one object.
 
-When the faults are over every order ended with its result, its sale happened once, and the schedule left nothing out. Then days go by:
-what ended is forgotten, what lives is readable, and the schedule can be listed and changed.
+After the faults every order has ended with its result, its sale happened once, and no firing of the schedule is missing. Then days pass:
+ended workflows are forgotten, objects are readable, and the schedule can be listed and changed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ HOT: Final = "total"
 
 
 class Program:
-    """The code of one process. `new`: with the workflows `audit` and `report`, and the schedule."""
+    """The code of one process; the new program has the workflows `audit` and `report` and the schedule, too."""
 
     def __init__(self, log: Log, *, new: bool) -> None:
         self.store: Final = BokiStore(log, settings=StoreSettings(checkpoint_records=20))
@@ -83,21 +84,22 @@ class Program:
 
 
 class Office:
-    """One run, and the answers that everybody got."""
+    """A run of the simulation, and the answers that customers got."""
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.started: Final[dict[str, str]] = {}
-        """Ids of workflows that were acknowledged → what they return."""
-        self.told: Final[dict[str, object]] = {}
+        """Expected result of each workflow whose start was acknowledged, by id."""
+        self.results: Final[dict[str, object]] = {}
+        """Results that customers received, by id."""
         self.debounced: Final[dict[str, str]] = {}
-        """Ids of workflows that acknowledged debounced calls begin → the names of the calls."""
+        """Name of each acknowledged debounced call, by the id of the workflow that it starts."""
         self.deployed = 0
-        """So many workers' hosts begin the new program when they are begun next."""
+        """Workers up to this number run the new program from their next start on."""
         self.stop = False
         self._cluster = cluster
 
     async def run(self) -> None:
-        """Everybody works until the faults are over and everything has ended; then it is checked, and once more after days."""
+        """Run customers and workers until the faults end and all orders are served; check, let days pass, and check again."""
         cluster = self._cluster
         customers = [cluster.host(f"customer-{number}", self.buy) for number in (1, 2)]
         workers = [cluster.host(f"worker-{number}", self.work) for number in (1, 2, 3)]
@@ -117,11 +119,11 @@ class Office:
         await self.days()
 
     def program(self, log: Log, worker: int = 3) -> Program:
-        """What a host begins now."""
+        """Return the program that the host of a worker starts now."""
         return Program(log, new=self.deployed >= worker)
 
     async def work(self, env: boki.sim.Environment) -> None:
-        """A worker. Its incarnations share a name, or each has its own."""
+        """Run a worker until its host is killed. Its incarnations share a name, or each has its own."""
         number = int(env.name[-1])
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book(BOOK), random=env.random)
@@ -139,7 +141,7 @@ class Office:
                 await asyncio.Event().wait()
 
     async def buy(self, env: boki.sim.Environment) -> None:
-        """Orders of one customer and one of its lives."""
+        """Place the orders of one life of a customer's host."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book(BOOK), random=env.random)
             program = Program(log, new=True)
@@ -159,7 +161,7 @@ class Office:
         handle = await again(lambda: flow.start(program.deliver.call(order), id=id))
         self.started[id] = f"box {order} to {order}'s address"
         await again(lambda: handle.signal("address", f"{order}'s address"))
-        self.told[id] = await again(lambda: handle.result(blocked="wait"))
+        self.results[id] = await again(lambda: handle.result(blocked="wait"))
 
     async def _audit(self, flow: Flow, program: Program, name: str) -> None:
         handle = await again(lambda: flow.debounce(program.audit.call(name), id=f"audit/{name}", quiet_s=0.3))
@@ -170,18 +172,18 @@ class Office:
     # -- the checks
 
     async def check(self, book: boki.Book) -> None:
-        """All that was acknowledged has ended, as it should."""
+        """Check that each acknowledged order and debounced call has ended with its result, and that no sale is lost or doubled."""
         log = Log(book)
         program = Program(log, new=True)
         async with Flow(program.app, log) as flow:
             for id, wanted in self.started.items():
-                if id not in self.told:  # its customer died before it sent the address, perhaps
+                if id not in self.results:  # the customer may have died before it sent the address
                     order = id.removeprefix("deliver/")
                     await again(partial(flow.handle(id).signal, "address", f"{order}'s address"))
                 found = await again(partial(flow.handle(id).result, blocked="wait"))
                 assert found == wanted, f"workflow {id} returned {found!r}, expected {wanted!r}"
-                assert self.told.get(id, wanted) == wanted, f"a customer was told {self.told[id]!r} of {id}"
-            for id, name in self.debounced.items():  # its caller may have died while it waited for more calls
+                assert self.results.get(id, wanted) == wanted, f"a customer got {self.results[id]!r} from {id}"
+            for id, name in self.debounced.items():  # the caller may have died while it waited for more calls
                 found = await again(partial(flow.handle(id).result, blocked="wait", missing="wait"))
                 assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
         sold = 0
@@ -207,7 +209,7 @@ class Office:
                 await program.store.tend(f"sale/{name.removeprefix('deliver/')}")
 
     async def days(self) -> None:
-        """Days go by; then a worker tidies up, and what lives is there, and can be changed."""
+        """Let days pass and a worker collect; check that objects are readable and the schedule can be changed."""
         cluster = self._cluster
         for number in (1, 2):
             await cluster.rest(DAYS * DAY_S)
@@ -230,11 +232,11 @@ class Office:
                         async with asyncio.timeout(60.0):
                             await flow.handle(id).result()
                     except BokiError:
-                        pass  # it is forgotten, and says so
+                        pass  # the workflow is forgotten, and the error says so
 
 
 async def again(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a call that may be repeated until it is answered; of a signal an outcome that is unknown is asked for."""
+    """Repeat an idempotent call until it is answered; an error that is definite and not retryable is raised."""
     while True:
         try:
             return await call()
@@ -247,9 +249,9 @@ async def again(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def program(cluster: boki.sim.Cluster) -> None:
-    """One run."""
+    """Run the simulation once in a cluster."""
     await Office(cluster).run()
 
 
 FLOW: Final = boki.sim.Subject(program, seconds=SECONDS, steady=True)
-"""For `boki sim run --profile flow`."""
+"""The subject of `boki sim run --profile flow`."""

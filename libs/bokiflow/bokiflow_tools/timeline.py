@@ -1,11 +1,12 @@
-"""What a workflow did and waited for, on an axis of time, from its history alone. Pure.
+"""The timeline of a workflow: spans of time in which it did or awaited something, from its history alone. Pure.
 
-- A step's record has how long its body took; what the code did (timers, children, signals to others) it did at the
-  delivery before, since code of a workflow runs at no other time.
-- Times are those of deliveries to the workflow's code, so they never fall; of what came from others, that of its record.
-- What is only awaited (`recv`) has no record until it comes; a step has none until it ends, unless it runs at most once.
-- A timer that had not fired when the workflow ended is left out: nothing waits for it.
-- A workflow that it launched (a schedule's firing) is no child: nothing tells it how that ends. `value` is its status, if that is known.
+- The record of a step says how long its body took. Commands of the code (timers, children, signals to others) have the time of the
+  delivery before them, since the code of a workflow runs at no other time.
+- The time of a delivery is when the code received it, and never falls; an incoming event has the time of its record.
+- A `recv` has no record until its signal comes. A step has none until it ends, unless it runs at most once.
+- A timer that had not fired when the workflow ended is left out: nothing waited for it.
+- A launched workflow (a firing of a schedule) is no child, and the history does not say how it ends. The span's `value` is its status, if
+  that is known.
 """
 
 from __future__ import annotations
@@ -39,16 +40,23 @@ Kind: TypeAlias = Literal[
     "end",
 ]
 MARKS: Final = frozenset({"launch", "signal", "cancel", "send", "emit", "patch", "fork", "takeover", "blocked", "end"})
-"""Kinds of what takes no time."""
+"""Kinds of spans that have no duration."""
 
 
 class Span(NamedTuple):
-    """One thing, from when to when.
+    """An entry of a timeline: a step, a timer, a child, a signal and the like.
 
     Attributes:
-        name: of a step, a child's function, a lock, a topic, who took over. key: of the call. child: id of a workflow that it is about.
-        begin_ms, end_ms: milliseconds since 1970 UTC; without an end it is under way, or nobody waits for it any more.
-        due_ms: of a timer. value: of a signal, or of what was emitted; the LockWait of a lock that it waits for. attempts: of a step.
+        kind: the kind of entry.
+        name: the name of the step, the child's function, the lock or topic, or the worker that took over.
+        key: the key of the call in the workflow's code.
+        begin_ms: milliseconds since 1970 UTC.
+        end_ms: milliseconds since 1970 UTC; None if it has not ended, or the workflow no longer waits for it.
+        outcome: the outcome of a step, transaction, child or workflow.
+        child: the id of another workflow that the entry is about.
+        due_ms: when a timer fires.
+        value: the value of a signal or an emitted event, the status of a launched workflow, the LockWait of an awaited lock.
+        attempts: the attempts of a step.
     """
 
     kind: Kind
@@ -64,14 +72,14 @@ class Span(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """A workflow's life. `end_ms`: None while it runs."""
+    """The spans of a workflow, and when it began and ended; `end_ms` is None while it runs."""
 
     spans: list[Span]
     begin_ms: int
     end_ms: int | None
 
     def last_ms(self, now_ms: int) -> int:
-        """Where the picture ends: for what runs, now."""
+        """Return the end of the picture: the end of the workflow or, while it runs, now or the latest time of a span."""
         if self.end_ms is not None:
             return self.end_ms
         times = [span.begin_ms if span.end_ms is None else span.end_ms for span in self.spans]
@@ -81,30 +89,33 @@ class Timeline(NamedTuple):
 def timeline(
     started: Started, records: Iterable[Recorded], claims: Iterable[tuple[int, Claimed]], ended: Ended | None
 ) -> Timeline:
-    """All of it, in the order in which things began.
+    """Build the timeline of a workflow, its spans in the order in which they began.
 
     Args:
-        claims: who took it over, and when, in order.
+        started: its start.
+        records: the history of its newest run.
+        claims: its claims in order, each with its time.
+        ended: its end; None while it runs.
     """
     reader = _Reader(started.at_ms)
     for one in in_order(records):
         reader.read(one.event, one.time_ms)
     if ended is not None:
-        reader.give_back(ended.at_ms)
+        reader.end(ended.at_ms)
     spans = [*reader.spans, *reader.open.values(), *_takeovers(started.owner, claims)]
     if started.origin:
         spans.append(Span("fork", started.origin, "", start_ms(started), start_ms(started)))
     spans.sort(key=lambda span: span.begin_ms)
     if ended is None:
         return Timeline(spans, started.at_ms, None)
-    # older programs recorded the time of the last delivery, which may be before it was taken over
+    # Older programs recorded the time of the last delivery, which may be before a takeover.
     end_ms = max([ended.at_ms, reader.now_ms, *(span.begin_ms for span in spans)])
     spans.append(Span("end", ended.name, "", end_ms, end_ms, ended.outcome))
     return Timeline(spans, started.at_ms, end_ms)
 
 
 def is_launch(event: events.Invoked) -> bool:
-    """Return whether a workflow was launched by another one, and is nobody's child: the id of a child ends with the key of its call."""
+    """Return whether an invoked workflow was launched and is no child: the id of a child ends with the key of its call."""
     return not event.child.endswith(f"/{event.key}")
 
 
@@ -113,14 +124,14 @@ def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:
     for time_ms, claim in claims:
         if claim.blocked:
             found.append(Span("blocked", claim.blocked, "", time_ms, time_ms))
-        elif owner or found:  # the first claim of what nobody had is no change of hands
+        elif owner or found:  # the first claim of a workflow without a worker is no takeover
             found.append(Span("takeover", claim.owner, "", time_ms, time_ms, value=owner))
         owner = claim.owner
     return found
 
 
 class _Reader:
-    """Goes through deliveries, in order."""
+    """The reader of a history: it keeps open spans by key, and moves them to `spans` when they end."""
 
     def __init__(self, begin_ms: int) -> None:
         self.spans: list[Span] = []
@@ -128,7 +139,7 @@ class _Reader:
         self.now_ms = begin_ms
 
     def read(self, event: Own | events.Incoming, time_ms: int) -> None:
-        """One event."""
+        """Apply one event; `time_ms` is the time of its record."""
         if isinstance(event, (*events.DELIVERED,)):
             self.now_ms = max(self.now_ms, event.at_ms)
             self._delivered(event)
@@ -138,8 +149,8 @@ class _Reader:
         else:
             self._did(event)
 
-    def give_back(self, ended_ms: int) -> None:
-        """Release its locks and its places in their queues, since it ended; drop its timers."""
+    def end(self, ended_ms: int) -> None:
+        """End the spans of locks and of lock queue entries when the workflow ends, and drop its timers."""
         for key, span in list(self.open.items()):
             if span.kind == "timer":
                 del self.open[key]
@@ -150,7 +161,7 @@ class _Reader:
         begun = self.open.pop(event.key, None)
         now_ms = self.now_ms
         for key in [key for key, span in self.open.items() if span.kind == "child" and key.startswith(f"{event.key} ")]:
-            self.spans.append(self.open.pop(key)._replace(end_ms=now_ms))  # parts of a transaction that is over
+            self.spans.append(self.open.pop(key)._replace(end_ms=now_ms))  # children of the transaction that ended
         if isinstance(event, events.Queued):
             self.open[event.key] = Span("queued", event.name, event.key, now_ms, None)
         elif isinstance(event, events.Locked):
@@ -207,11 +218,12 @@ class _Reader:
 
 
 class Axis(NamedTuple):
-    """Moments of a timeline → places from 0 to 1000 in a picture.
+    """A mapping between moments of a timeline and places from 0 to `WIDTH` in a picture, linear between known pairs.
 
     Attributes:
-        moments, places: where they stand, both ascending; between two of them it is proportional.
-        bent: longer stretches are drawn shorter than they are.
+        moments: known moments, ascending.
+        places: the place of each known moment, ascending.
+        bent: long stretches are drawn shorter than they are.
     """
 
     moments: Sequence[int]
@@ -219,23 +231,23 @@ class Axis(NamedTuple):
     bent: bool
 
     def place(self, ms: int) -> float:
-        """Where a moment is."""
+        """Return the place of a moment."""
         return _between(ms, self.moments, self.places)
 
     def moment(self, place: float) -> float:
-        """What moment a place is."""
+        """Return the moment of a place."""
         return _between(place, self.places, self.moments)
 
 
 WIDTH: Final = 1000.0
 FAR: Final = 60
-"""A stretch so many times as long as the usual one makes others invisible: then the axis is bent."""
+"""The axis is bent if its longest stretch is more than this many times the median: the others would be invisible."""
 BENT: Final = 0.3
-"""A stretch of n times the length is drawn n to this power as long."""
+"""On a bent axis the drawn length of a stretch is its duration to this power."""
 
 
 def axis(line: Timeline, last_ms: int) -> Axis:
-    """The axis of a timeline: in proportion, unless some stretches are so long that the others would not be seen."""
+    """Return the axis of a timeline: linear, unless some stretches are so long that the others would be invisible."""
     times = {line.begin_ms, last_ms}
     for span in line.spans:
         times.update(at for at in (span.begin_ms, span.end_ms) if at is not None)
@@ -252,7 +264,7 @@ def axis(line: Timeline, last_ms: int) -> Axis:
 
 
 def _between(at: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Piecewise proportional; what is outside is at the ends."""
+    """Interpolate linearly between known pairs; a value outside of them maps to the nearer end."""
     number = bisect_left(xs, at)
     if number == 0:
         return ys[0]
@@ -264,11 +276,11 @@ def _between(at: float, xs: Sequence[float], ys: Sequence[float]) -> float:
 
 Use: TypeAlias = Literal["step", "transaction", "child", "timer", "nothing"]
 USES: Final[tuple[Use, ...]] = ("step", "transaction", "child", "timer", "nothing")
-"""What a workflow is busy with, the first that it is: with a step rather than with a timer beside it."""
+"""Uses of a workflow's time by precedence: if a step and a timer run side by side, the time counts for the step."""
 
 
 class Stretch(NamedTuple):
-    """From when to when it was busy with what; "nothing": it waited for others."""
+    """A stretch of time with one use; "nothing" is time in which the workflow waited for others."""
 
     use: Use
     begin_ms: int
@@ -276,9 +288,10 @@ class Stretch(NamedTuple):
 
 
 def stretches(line: Timeline, last_ms: int) -> list[Stretch]:
-    """What a workflow was busy with, from its beginning to its end, without holes.
+    """Divide the time of a workflow, from its beginning to its end, into stretches by their use.
 
-    What has no end was under way until the end only if the workflow runs still; else nobody knows for how long.
+    A span without an end lasts until now if the workflow still runs. If the workflow has ended, the duration is unknown and the span does
+    not count.
     """
     changes: list[tuple[int, int, int]] = []
     for span in line.spans:

@@ -1,6 +1,7 @@
-"""Workflows in the words that people read on a terminal, and as JSON has them. Pure.
+"""The words for workflows on a terminal, and their members in JSON. Pure.
 
-What others wrote (ids, names, values) never moves a cursor or ends a line: what cannot be printed is shown as an escape.
+Ids, names and values come from users and are not trusted: characters that cannot be printed, such as those that move the cursor or end a
+line, are shown as escapes.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import MARKS, Span
 
 IDLE_CLAIMS: Final = 3
-"""Takeovers without a record, from which on people are told."""
+"""Takeovers without a record after which `show` reports them."""
 LEAST_ROOM: Final = 40
-"""Characters of an error that a list shows on the narrowest terminal."""
-UNENDED: Final = "A step that runs is not in the log until it ends: it is not shown here, nor is one that was cut off."
-"""Below the steps of a workflow that has not ended."""
+"""Characters of an error that a list shows even on a narrow terminal."""
+UNENDED: Final = "A step is recorded when it ends: steps that run now, or were interrupted, are not shown."
+"""The note below the steps of a workflow that has not ended."""
 REASON: Final = 200
 """Characters of an error that a list shows at most."""
 INCARNATION: Final = 8
-"""Characters that tell two incarnations of a worker apart, for people."""
+"""Characters of an incarnation that are shown: enough to tell two apart."""
 
 
 def outcome_facts(outcome: Outcome | None) -> dict[str, Any]:
-    """How something ended, as JSON has it: `result` or `error`; nothing for what is not over."""
+    """Return the member `result` or `error` for JSON; no member without an outcome."""
     if outcome is None:
         return {}
     if outcome.error is not None:
@@ -40,7 +41,7 @@ def outcome_facts(outcome: Outcome | None) -> dict[str, Any]:
 
 
 def outcome_text(outcome: Outcome | None) -> str:
-    """The same on one line; "" for what is not over."""
+    """Return an outcome on one line; "" without one."""
     if outcome is None:
         return ""
     if outcome.error is not None:
@@ -49,13 +50,13 @@ def outcome_text(outcome: Outcome | None) -> str:
 
 
 def worker_text(name: str) -> str:
-    """A worker's name with the beginning of its incarnation: host-7.4de45f74."""
+    """Return a worker's name with the beginning of its incarnation: host-7.4de45f74."""
     stem, dot, incarnation = name.rpartition(".")
     return f"{stem}{dot}{incarnation[:INCARNATION]}"
 
 
 def call_text(name: str, args: Any) -> str:
-    """A call as one would write it: checkout("7", cents=500). `args`: None if they are not kept any more."""
+    """Return a call as code: checkout("7", cents=500). `args` is None if the arguments are not kept any more."""
     if args is None:
         return f"{printable(name)}(…)"
     positional, by_name = args if isinstance(args, list | tuple) and len(args) == 2 else ([args], {})
@@ -64,7 +65,7 @@ def call_text(name: str, args: Any) -> str:
 
 
 def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
-    """A workflow of a list, as JSON has it."""
+    """Return the members of a listed workflow for JSON."""
     ended = held.ended
     return {
         "id": started.id,
@@ -83,7 +84,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
 
 
 def listed_line(started: Started, held: Held, when: str) -> str:
-    """A workflow of a list, on one line. `when`: it was started."""
+    """Return a listed workflow on one line. `when` is the time of its start."""
     ended = held.ended
     parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
@@ -96,7 +97,7 @@ def listed_line(started: Started, held: Held, when: str) -> str:
 
 
 def listed_reason(held: Held) -> str:
-    """Return the error of a workflow of a list: why it failed, or why it is blocked; "" if it did neither."""
+    """Return why a listed workflow failed or is blocked; "" if it did not fail and is not blocked."""
     ended = held.ended
     if ended is None:
         return printable(held.blocked.partition("\n")[0])
@@ -104,13 +105,13 @@ def listed_reason(held: Held) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """Cut a text to so many characters, but to no less than `LEAST_ROOM`, with a mark that it was cut."""
+    """Cut a text to `room` characters, but to no less than `LEAST_ROOM`; an ellipsis marks the cut."""
     most = max(room, LEAST_ROOM)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def life_facts(life: Life) -> dict[str, Any]:
-    """All about a workflow but what it did, as JSON has it; null is what the log does not keep."""
+    """Return the members of a workflow for JSON, without its history; null for what the log does not keep."""
     started, ended, kept = life.started, life.ended, life.history_kept
     return {
         "id": life.id,
@@ -136,9 +137,9 @@ def life_facts(life: Life) -> dict[str, Any]:
 
 
 def idle_text(life: Life) -> str:
-    """Say that workers took a workflow over again and again, and it recorded nothing; "" of one that is blocked, has ended, or was not.
+    """Return the warning that a running workflow was taken over several times without recording anything; "" if it was not.
 
-    A step that ends its process does this. So does a workflow that waits while its workers are killed: the log cannot tell them apart.
+    A step that ends its process causes this. So do workers that are killed while a workflow waits: the log cannot tell them apart.
     """
     if life.status != "running" or life.idle_claims < IDLE_CLAIMS:
         return ""
@@ -146,7 +147,13 @@ def idle_text(life: Life) -> str:
 
 
 def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool = False) -> list[str]:
-    """The same for people: a name and a value a line. `full_stack`: with the frames of Boki's own code."""
+    """Return the facts of a workflow for people, a name and a value on each line, and the stack of its error.
+
+    Args:
+        life: the workflow.
+        time_text: formats a time in milliseconds since 1970 UTC.
+        full_stack: keep the frames of Boki's own code in the stack.
+    """
     shown = stack_lines if full_stack else lambda stack: stack_lines(users_stack(stack))
     started, ended = life.started, life.ended
     rows: list[tuple[str, str]] = [("status", life.status)]
@@ -181,7 +188,7 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
 
 
 def lock_facts(one: LockWait) -> dict[str, Any]:
-    """A lock that a workflow waits for, as JSON has it. `holder`: null if its turn has come."""
+    """Return the members of an awaited lock for JSON. `holder` is null if the workflow's turn has come."""
     return {
         "lock": one.name,
         "since_ms": one.since_ms,
@@ -191,28 +198,28 @@ def lock_facts(one: LockWait) -> dict[str, Any]:
 
 
 def holder_text(one: LockWait) -> str:
-    """Return who holds a lock that a workflow waits for, and by which error the holder is blocked, if it is."""
+    """Return which workflow holds an awaited lock, and the error that blocks the holder, if any."""
     return f"held by {printable(one.holder)}{blocked_text(one)}" if one.holder else "its turn has come"
 
 
 def blocked_text(one: LockWait) -> str:
-    """Return by which error the holder of a lock is blocked; "" if it is not."""
+    """Return the error that blocks the holder of a lock, in brackets; "" if the holder is not blocked."""
     error = one.holder_blocked.partition("\n")[0].partition(":")[0]
     return f" (blocked: {printable(error)})" if error else ""
 
 
 def lock_text(one: LockWait, time_text: Callable[[int], str]) -> str:
-    """Return a lock that a workflow waits for, who holds it, and since when the workflow waits."""
+    """Return an awaited lock on one line: its holder, and since when the workflow waits."""
     return f"lock '{printable(one.name)}', {holder_text(one)}, since {time_text(one.since_ms)}"
 
 
 def stack_lines(stack: str) -> list[str]:
-    """Return a stack trace as lines that can be printed, innermost call last; none of an empty one."""
+    """Return a stack trace as printable lines below a heading, innermost call last; no lines if it is empty."""
     return ["stack, innermost call last:", *map(printable, stack.rstrip("\n").split("\n"))] if stack else []
 
 
 def span_facts(span: Span) -> dict[str, Any]:
-    """One thing of a timeline, as JSON has it."""
+    """Return the members of a span for JSON."""
     made: dict[str, Any] = {"kind": span.kind, "name": span.name, "key": span.key}
     made |= {"begin_ms": span.begin_ms, "end_ms": span.end_ms}
     if span.kind == "step":
@@ -231,7 +238,7 @@ def span_facts(span: Span) -> dict[str, Any]:
 
 
 def span_name(span: Span) -> str:
-    """What it is, without its kind."""
+    """Return the name of a span for people, without its kind."""
     if span.kind == "timer":
         return f"timer of {span_text(max(0, span.due_ms - span.begin_ms))}" if span.due_ms else "timer"
     if span.kind in ("queued", "lock") and span.end_ms is None:
@@ -244,7 +251,7 @@ def span_name(span: Span) -> str:
 
 
 def span_detail(span: Span) -> str:
-    """What came of it, or came with it."""
+    """Return the outcome of a span, or the value or reason that came with it; "" if there is none."""
     if span.outcome is not None:
         return outcome_text(span.outcome)
     if span.kind in ("signal", "emit"):
@@ -259,16 +266,16 @@ def span_detail(span: Span) -> str:
 
 
 def span_took(span: Span) -> str:
-    """How long it took; "" for what takes no time."""
+    """Return the duration of a span; "" for a span that has none."""
     if span.kind in MARKS or span.kind == "transaction":
         return ""
     if span.kind == "step" and span.end_ms is None:
-        return "was begun, has not ended"
+        return "begun, has not ended"
     return "open" if span.end_ms is None else span_text(max(0, span.end_ms - span.begin_ms))
 
 
 def span_line(span: Span, begin_ms: int) -> str:
-    """One thing of a timeline, on one line: since when, what, how long, what came of it."""
+    """Return a span on one line: the time since the workflow began, the kind, the name, the duration and the outcome."""
     parts = [f"+{span_text(max(0, span.begin_ms - begin_ms))}".rjust(9), span.kind.ljust(11), span_name(span)]
     if span.child:
         parts.append(printable(span.child))

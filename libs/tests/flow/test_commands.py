@@ -173,7 +173,7 @@ def test_show(run: Run) -> None:
 def test_steps(run: Run) -> None:
     shown = run("steps", "waits", "--book", "shop").out.splitlines()
     assert [line.split()[3 if line.split()[1] == "ms" else 1] for line in shown]
-    assert run("steps", "waits", "--book", "shop").err.startswith("A step that runs is not in the log until it ends")
+    assert run("steps", "waits", "--book", "shop").err.startswith("A step is recorded when it ends")
     assert run("steps", "good", "--book", "shop").err == ""
     found = lines(run("steps", "waits", "--book", "shop", "--json"))
     assert [one["kind"] for one in found][:3] == ["signal", "emit", "step"]

@@ -24,7 +24,7 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
         ({"w": SILENT_MS}, Held(1, "w"), "no worker of this app is alive: w was seen last, 60.0 s ago"),
         ({"w": SILENT_MS - 1}, Held(1, "w"), ""),
         ({"v": 0, "w": SILENT_MS}, Held(1, "w"), "its worker w was seen last, 60.0 s ago: another"),
-        ({"v": 0}, Held(1, "w"), "its worker w is not seen"),
+        ({"v": 0}, Held(1, "w"), "its worker w was not seen"),
         ({"v": 0}, Held(1), ""),
         ({}, Held(1, ended=ENDED), ""),
     ],
@@ -40,7 +40,7 @@ def test_a_worker_that_left_is_not_alive_though_it_was_seen_just_now() -> None:
     alone = Living({"w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
     assert alone.alone == "no worker of this app is alive: w was seen last, 1.0 s ago, and has left"
     beside = Living({"v": NOW_MS - 2_000, "w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
-    assert beside.alone == "" and beside.text(Held(1, "w")).endswith("and has left: another one takes it over")
+    assert beside.alone == "" and beside.text(Held(1, "w")).endswith("and has left: another worker takes it over")
     assert beside.text(Held(1, "v")) == ""
 
 

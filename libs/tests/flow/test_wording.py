@@ -85,7 +85,7 @@ def test_a_launched_workflow_has_its_status_and_a_step_that_was_begun_says_so() 
     assert span_line(launched, 5).endswith("launch       report  schedule/n/1  → started")
     assert span_line(launched._replace(value="completed"), 5).endswith("schedule/n/1  → completed")
     assert span_facts(launched._replace(value="completed"))["status"] == "completed"
-    assert span_line(Span("step", "pay", "0:1", 5, None), 5).endswith("pay  was begun, has not ended")
+    assert span_line(Span("step", "pay", "0:1", 5, None), 5).endswith("pay  begun, has not ended")
 
 
 def test_lists_for_programs_are_exact() -> None:
