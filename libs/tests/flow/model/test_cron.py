@@ -59,7 +59,7 @@ def test_the_next_time_is_the_same_from_wherever_it_is_asked(zone: str, cron: st
     after = ms(f"{day}T00:00:00+00:00") + offset
     first = next_ms(timing, after)
     assert first > after
-    for between in (after + 1, (after + first) // 2, first - 1):
+    for between in (min(after + 1, first - 1), (after + first) // 2, first - 1):
         assert next_ms(timing, between) == first
     assert next_ms(timing, first) > first
 
