@@ -13,7 +13,9 @@ after some rounds, so its history stays short. Removed, it waits for being set a
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -36,6 +38,7 @@ from bokiflow.model.schedule_rules import (
     State,
     View,
     after,
+    as_served,
     attributes_of,
     due_before,
     fires_first,
@@ -51,6 +54,8 @@ from bokilib.records.codec import Json
 
 ROUNDS: Final = 100
 """Firings and commands, then it begins again."""
+SERVED_S: Final = 0.001
+"""A timer as short as it may be: it fires as soon as a worker runs the schedule."""
 NAME: Final = "boki.schedule"
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
@@ -147,19 +152,65 @@ def workflow(app: Registry) -> Workflow[..., None]:
     """The workflow that each schedule is."""
 
     async def schedule(state: State) -> None:
-        for number in range(ROUNDS):
-            command = await _command(state)
-            if command is None:
-                state = _fire(app, state)
-            else:
-                if due_before(state, command, in_workflow.now_ms()) and in_workflow.patched(fires_first(number)):
-                    state = _fire(app, state)
-                was, state = state, after(state, command, in_workflow.now_ms())
+        inbox = _Inbox()
+        for number in count():
+            if number >= ROUNDS and not inbox.came:
+                break
+            command, at_ms = await inbox.take(state)
+            fires = command is None or due_before(state, command, at_ms)
+            if fires and not inbox.is_served and in_workflow.patched(as_served(number)):
+                await inbox.serve()
+            if fires and (inbox.is_served or command is None or in_workflow.patched(fires_first(number))):
+                state = _fire(app, state, at_ms)
+            if command is not None:
+                was, state = state, after(state, command, at_ms)
                 if state != was:
                     in_workflow.emit(_STATE, _without_attributes(state))
         in_workflow.restart(state)
 
     return Workflow(schedule, NAME, "", by_calendar=True)
+
+
+class _Inbox:
+    """The commands of a schedule in the order in which they came, each with the time when it came.
+
+    Attributes:
+        came: commands that came while the schedule waited until it is served.
+        is_served: the newest delivery was a timer. So the workflow's time is that at which a worker serves the schedule; after a command it
+            is the time when that was sent, and no worker may have been there for hours.
+    """
+
+    def __init__(self) -> None:
+        self.came: Final[deque[tuple[Command, int]]] = deque()
+        self.is_served = False
+
+    async def take(self, state: State) -> tuple[Command | None, int]:
+        """Return the next command and its time; None and the time now: something is due before it."""
+        if self.came:
+            return self.came.popleft()
+        if state.planned is None or state.paused:
+            return await self._receive()
+        wait_ms = cron.next_ms(state.planned.timing, state.after_ms) - in_workflow.now_ms()
+        try:
+            async with asyncio.timeout(max(0, wait_ms) / 1_000):
+                return await self._receive()
+        except TimeoutError:
+            self.is_served = self.is_served or wait_ms > 0
+            return None, in_workflow.now_ms()
+
+    async def serve(self) -> None:
+        """Wait for a timer, which fires when a worker serves the schedule."""
+        try:
+            async with asyncio.timeout(SERVED_S):
+                while True:
+                    self.came.append(await self._receive())
+        except TimeoutError:
+            self.is_served = True
+
+    async def _receive(self) -> tuple[Command, int]:
+        command = msgspec.convert(await in_workflow.recv(COMMANDS), Command)
+        self.is_served = False
+        return command, in_workflow.now_ms()
 
 
 def _without_attributes(state: State) -> State:
@@ -169,22 +220,11 @@ def _without_attributes(state: State) -> State:
     return msgspec.structs.replace(state, planned=msgspec.structs.replace(state.planned, attributes=msgspec.UNSET))
 
 
-async def _command(state: State) -> Command | None:
-    """The next command; None: something is due before it."""
-    if state.planned is None or state.paused:
-        return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
-    wait_ms = cron.next_ms(state.planned.timing, state.after_ms) - in_workflow.now_ms()
-    try:
-        async with asyncio.timeout(max(0, wait_ms) / 1_000):
-            return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
-    except TimeoutError:
-        return None
-
-
-def _fire(app: Registry, state: State) -> State:
+def _fire(app: Registry, state: State, until_ms: int) -> State:
+    """Start what is due up to a time, and return the state after that."""
     found = state.planned
     assert found is not None
-    due = schedule_rules.due(state, in_workflow.now_ms())
+    due = schedule_rules.due(state, until_ms, in_workflow.now_ms())
     for at in due.times:
         id = id_of_firing(in_workflow.workflow_id(), at)
         in_workflow.launch(

@@ -121,27 +121,29 @@ def _zone(name: str) -> tzinfo:
         ) from fault
 
 
-def due(timing: Timing, after_ms: int, now_ms: int) -> Due:
-    """What became due after `after_ms`, and shall be done now; of much, the first: ask again with `until_ms`.
+def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> Due:
+    """Return what became due after `after_ms`, and is to be done now; of much, the first: ask again with `until_ms`.
 
     Args:
-        now_ms: "late" is counted from it.
+        now_ms: "late" is counted from it. until_ms: what is due later is left for another look; by default `now_ms`.
     """
+    until_ms = now_ms if until_ms is None else until_ms
     late_ms = now_ms - round(timing.late_s * 1_000)
     if timing.missed == "all":
-        return _up_to(timing, after_ms, now_ms)
-    fresh = _up_to(timing, max(after_ms, late_ms - 1), now_ms)
+        return _up_to(timing, after_ms, until_ms)
+    fresh = _up_to(timing, max(after_ms, min(late_ms - 1, until_ms)), until_ms)
     if timing.missed == "skip" or after_ms >= late_ms - 1:
         return fresh
-    newest = _newest(timing, after_ms, late_ms - 1)
+    newest = _newest(timing, after_ms, min(late_ms - 1, until_ms))
     return fresh if newest is None else Due((newest, *fresh.times), fresh.until_ms)
 
 
-def skipped(timing: Timing, after_ms: int, now_ms: int) -> Skipped | None:
-    """Return what of the firings after `after_ms` is left out by `due` at the same time; None: nothing is."""
+def skipped(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> Skipped | None:
+    """Return what of the firings after `after_ms` is left out by `due` of the same times; None: nothing is."""
     if timing.missed == "all":
         return None
-    last = _newest(timing, after_ms, now_ms - round(timing.late_s * 1_000) - 1)
+    until_ms = now_ms if until_ms is None else until_ms
+    last = _newest(timing, after_ms, min(now_ms - round(timing.late_s * 1_000) - 1, until_ms))
     if last is not None and timing.missed == "last":
         last = _newest(timing, after_ms, last - 1)
     if last is None:

@@ -137,17 +137,25 @@ def fires_first(number: int) -> str:
     return f"due before it is set, round {number}"
 
 
+def as_served(number: int) -> str:
+    """Return the name of the patch by which a round counts what is late from when a worker serves it, as older programs do not.
+
+    They count from the newest delivery. That is a command's, which may have waited for a worker for hours.
+    """
+    return f"late as served, round {number}"
+
+
 def next_ms(state: State) -> int | None:
     """Return the time of the next firing; it may have passed. None: the schedule is paused or removed."""
     return None if state.planned is None or state.paused else cron.next_ms(state.planned.timing, state.after_ms)
 
 
-def due(state: State, now_ms: int) -> Due:
-    """Return what a schedule that waits for its next firing starts now."""
+def due(state: State, until_ms: int, now_ms: int) -> Due:
+    """Return what a schedule starts now of the firings up to `until_ms`; what is late is counted from `now_ms`."""
     assert state.planned is not None, "a schedule that is removed fires nothing"
     timing = state.planned.timing
-    found = cron.due(timing, state.after_ms, now_ms)
-    skipped = cron.skipped(timing, state.after_ms, now_ms)
+    found = cron.due(timing, state.after_ms, now_ms, until_ms)
+    skipped = cron.skipped(timing, state.after_ms, now_ms, until_ms)
     return Due(msgspec.structs.replace(state, after_ms=found.until_ms), found.times, skipped)
 
 
@@ -177,7 +185,11 @@ def attributes_of(planned: Planned, at_ms: int) -> dict[str, str]:
 
 
 class _Fold:
-    """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits."""
+    """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits.
+
+    Attributes:
+        state: of the schedule. fired_ms, skipped: as a `View` has them.
+    """
 
     def __init__(self, state: State, mail: Iterable[Command], now_ms: int, patches: Container[str]) -> None:
         self.state = state
@@ -185,36 +197,55 @@ class _Fold:
         self.skipped: Skipped | None = None
         self._round = 0
         self._patches: Final = patches
-        self._mail: Final = deque(mail)
+        self._mail: Final = deque((command, now_ms) for command in mail)
         self._now_ms = now_ms
+        self._is_served = False
+        """The newest delivery was a timer: it is as late as the schedule is served."""
+        self._serving: tuple[Command | None, int] | None = None
+        """The command, and the time of it, for which the code waits until it is served. None: it does not wait for that."""
 
     def deliver(self, at_ms: int, command: Command | None) -> None:
-        """Deliver a command, or only the time."""
+        """Deliver a command, or a timer."""
         self._now_ms = max(self._now_ms, at_ms)
+        self._is_served = command is None
         if command is not None:
-            self._mail.append(command)
+            self._mail.append((command, self._now_ms))
+        elif self._serving is not None:
+            taken, self._serving = self._serving, None
+            self._take(*taken, fires=True)
         self.run()
 
     def run(self) -> None:
         """Take commands, and fire, until there is nothing to do."""
-        while True:
-            if self._mail:
-                command = self._mail.popleft()
-                if due_before(self.state, command, self._now_ms) and fires_first(self._round) in self._patches:
-                    self._fire()
-                self.state = after(self.state, command, self._now_ms)
-            else:
-                at_ms = next_ms(self.state)
-                if at_ms is None or at_ms > self._now_ms:
-                    return
-                self._fire()
-            self._round += 1
+        while self._serving is None:
+            command, at_ms = self._mail.popleft() if self._mail else (None, self._now_ms)
+            next_at_ms = next_ms(self.state)
+            if command is None and (next_at_ms is None or next_at_ms > at_ms):
+                return
+            fires = command is None or due_before(self.state, command, at_ms)
+            if fires and not self._is_served and as_served(self._round) in self._patches:
+                self._serving = command, at_ms
+                return
+            self._take(command, at_ms, fires=fires)
 
-    def _fire(self) -> None:
-        found = due(self.state, self._now_ms)
-        self.state = found.state
-        self.fired_ms = found.times[-1] if found.times else self.fired_ms
-        self.skipped = found.skipped or self.skipped
+    def _take(self, command: Command | None, at_ms: int, *, fires: bool) -> None:
+        if fires and (self._is_served or command is None or fires_first(self._round) in self._patches):
+            found = due(self.state, at_ms, self._now_ms)
+            self.state = found.state
+            self.fired_ms = found.times[-1] if found.times else self.fired_ms
+            self.skipped = found.skipped or self.skipped
+        if command is not None:
+            self.state = after(self.state, command, at_ms)
+        self._round += 1
+
+    @property
+    def asked(self) -> State:
+        """The state after the commands that came and are not taken yet."""
+        waiting = [*([] if self._serving is None else [self._serving]), *self._mail]
+        state = self.state
+        for command, at_ms in waiting:
+            state = state if command is None else after(state, command, at_ms)
+        return state
 
 
 def fold(history: History) -> View:
@@ -237,5 +268,5 @@ def fold(history: History) -> View:
             if one.seqnum <= seen:
                 folded.deliver(one.time_ms, command)
             else:
-                asked = after(asked or folded.state, command, one.time_ms)
-    return View(folded.state, asked or folded.state, folded.fired_ms, folded.skipped)
+                asked = after(asked or folded.asked, command, one.time_ms)
+    return View(folded.state, asked or folded.asked, folded.fired_ms, folded.skipped)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from io import StringIO
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import boki
@@ -17,12 +18,14 @@ from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Flow, Skipped, Timing, Worker
 from bokiflow.client import schedules
+from bokiflow.client.schedules import Schedule
 from bokiflow.execute.composing import Composer, ComposerHost
 from bokiflow.model import cron
 from bokiflow.model.cron import Missed
 from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
 from bokiflow.model.records import Place
-from bokiflow.model.schedule_rules import id_of_firing
+from bokiflow.model.schedule_rules import as_served, id_of_firing
+from bokiflow.runtime import in_workflow
 from bokiflow.runtime.asks import Spawn
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.listing import Wanted, listing
@@ -517,6 +520,15 @@ async def test_the_next_firing_lies_in_the_past_while_no_worker_is_there() -> No
             )
 
 
+async def check_read(worker: Worker) -> None:
+    """Check that the state of a schedule is read from its history as its code has it."""
+    instance = worker._executors["schedule/often"].instance
+    view = await schedules.view_of(worker.log, "schedule/often")
+    assert view is not None and view.state == view.asked
+    main: Any = None if instance._root is None else instance._root.get_coro()
+    assert view.state == main.cr_await.cr_frame.f_locals["state"], "the schedule's own code"
+
+
 @in_virtual_time
 async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each restart hands on the state that the code has: it is what was read of the history right before."""
@@ -530,11 +542,7 @@ async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPa
                     await let_pass(PERIOD_MS / 1_000)
                     await worker.flow.schedules.resume("often")
                     await let_pass(1)
-                instance = worker._executors["schedule/often"].instance
-                view = await schedules.view_of(worker.log, "schedule/often")
-                assert view is not None and view.state == view.asked
-                main: Any = None if instance._root is None else instance._root.get_coro()
-                assert view.state == main.cr_await.cr_frame.f_locals["state"], "the schedule's own code"
+                await check_read(worker)
             await let_pass(turn % 2 * 4 * PERIOD_MS / 1_000)
 
 
@@ -636,6 +644,82 @@ async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(co
                 assert await worker.handle("schedule/often").status() == "running"
                 assert len(await worker.flow.schedules.list()) == (command == "pause")
     assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 4
+
+
+TAKEN_OVER_S = 100
+"""A worker that begins has taken over what another one had that was left: longer than its lease."""
+
+
+async def served_late(cluster: MemoryCluster, missed: Missed, commands: Sequence[str]) -> tuple[Schedule, list[int]]:
+    """Send commands while no worker is there, the first one 5 s after a firing was due, each further one 2 periods later. Take them with a
+    worker 2 1/2 periods after that.
+
+    Returns:
+        The schedule, and what was started, counted in periods from that firing.
+    """
+    async with working(cluster, periodic(missed), "one", **BEATS):
+        await let_pass(1)
+    clock, app = LoopClock(), periodic(missed)
+    await let_pass((PERIOD_MS - clock.now_ms() % PERIOD_MS) / 1_000 + 5)
+    due = clock.now_ms() // PERIOD_MS
+    flow = Flow(app, (await cluster.connect()).book("shop"))
+    for number, command in enumerate(commands):
+        await let_pass(2 * PERIOD_MS / 1_000 * bool(number))
+        if command == "set":
+            plan = app.plans["often"]
+            timing = plan.planned.timing._replace(every_s=2.5 * PERIOD_MS / 1_000)
+            app.plans["often"] = plan._replace(planned=msgspec.structs.replace(plan.planned, timing=timing))
+            await flow.schedules.keep(app.plans.values())
+        else:
+            await (flow.schedules.pause if command == "pause" else flow.schedules.resume)("often")
+    await let_pass(2.5 * PERIOD_MS / 1_000)
+    async with working(cluster, app, "two", **BEATS) as worker:
+        await let_pass(TAKEN_OVER_S)
+        await check_read(worker)
+        (one,) = await worker.flow.schedules.list()
+        return one, [at - due for at in await fired_in_periods(worker.log.book)]
+
+
+async def stays(cluster: MemoryCluster, one: Schedule) -> None:
+    """Check that the next worker replays a schedule, and finds it as it was."""
+    async with working(cluster, App("office"), "three", **BEATS) as worker:
+        await let_pass(TAKEN_OVER_S)
+        await check_read(worker)
+        assert await worker.flow.schedules.list() == [one]
+        assert await worker.handle("schedule/often").status() == "running"
+
+
+@pytest.mark.parametrize(
+    ("missed", "commands", "started"),
+    [
+        ("skip", ["pause"], []),
+        ("skip", ["resume"], []),
+        ("skip", ["set"], []),
+        ("skip", ["pause", "resume"], []),
+        ("all", ["pause", "resume"], [0, 3, 4]),
+        ("last", ["pause", "resume"], [0, 4]),
+    ],
+)
+@in_virtual_time
+async def test_what_is_late_is_counted_from_when_a_worker_serves_the_schedule(
+    missed: Missed, commands: list[str], started: list[int]
+) -> None:
+    """Though a command was sent just after it was due. What is due in a pause is due never, whenever a worker takes the pause."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        one, found = await served_late(cluster, missed, commands)
+        assert found == started and (one.skipped is None) == (missed == "all")
+        await stays(cluster, one)
+
+
+@in_virtual_time
+async def test_what_older_programs_counted_from_a_command_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, patched = {as_served(number) for number in range(schedules.ROUNDS)}, in_workflow.patched
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        with monkeypatch.context() as older:
+            older.setattr(in_workflow, "patched", lambda name: name not in names and patched(name))
+            one, found = await served_late(cluster, "skip", ["pause"])
+        assert found == [0] and one.skipped is None and one.paused
+        await stays(cluster, one)
 
 
 def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None:

@@ -34,8 +34,8 @@ def test_commands_change_a_schedule_and_make_nothing_up() -> None:
 
 def test_what_is_due_and_what_is_skipped_is_decided_together() -> None:
     state = State(MINUTE, after_ms=0)
-    assert schedule_rules.due(state, 60_000) == (State(MINUTE, after_ms=60_000), (60_000,), None)
-    late = schedule_rules.due(state, 200_000)
+    assert schedule_rules.due(state, 60_000, 60_000) == (State(MINUTE, after_ms=60_000), (60_000,), None)
+    late = schedule_rules.due(state, 200_000, 200_000)
     assert late == (State(MINUTE, after_ms=200_000), (), Skipped(3, 60_000, 180_000))
 
 
