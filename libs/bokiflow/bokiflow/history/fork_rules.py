@@ -15,6 +15,7 @@ from boki_common.errors import InvalidArgument
 from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
+    PASSED,
     Attempted,
     Cancelled,
     ChildEnded,
@@ -26,7 +27,6 @@ from bokiflow.model.flow_events import (
     Stepped,
     Transacted,
     Unlocked,
-    Withdrawn,
 )
 from bokiflow.model.histories import History
 from bokiflow.model.history import OrderedEvent, Recorded, in_order
@@ -70,7 +70,7 @@ def forked(history: History, started: Started, before: str | None) -> History:
             expected=key,
         )
     records = [_as_record(one, number, started.id) for number, one in enumerate(kept, 1)]
-    names = _names(history, cut)
+    names = _names(history, sum(not isinstance(one.event, PASSED) for one in kept))
     cursors = _cursors(history, kept)
     started = msgspec.structs.replace(started, origin=history.started.id, names=names, cursors=cursors)
     restarted = history.restarted
@@ -117,7 +117,7 @@ def _delivered(history: History) -> list[OrderedEvent]:
 
 
 def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
-    """Whose numbers the code is given while what is taken over is delivered."""
+    """Return the ids whose unique numbers the code is given while the kept events are delivered. `cut`: how many count (`PASSED`)."""
     before = [(name, upto) for name, upto in history.begins.names if upto < cut]
     now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
     return (*before, (now, cut))
@@ -133,8 +133,8 @@ def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
     known, restarted = history.begins.cursors, history.restarted
     cursor = (restarted.cursor if restarted is not None else 0) or history.start
     found = [known[0] if known else cursor]
-    for at, one in enumerate(kept):
-        moves = not isinstance(one.event, (Sleeping, Withdrawn, *EFFECTS))
+    for at, one in enumerate(one for one in kept if not isinstance(one.event, PASSED)):
+        moves = not isinstance(one.event, (Sleeping, *EFFECTS))
         place = known[at + 1] if at + 1 < len(known) else one.seqnum
         found.append(max(found[-1], place) if moves else found[-1])
     return tuple(found)

@@ -37,12 +37,15 @@ from bokiflow.model.history import Recorded, begun, locks_of, recorded, start_ms
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack, with_users_stack
 from bokilib.append.log import Log
+from bokilib.errors import ForeignRecord, NoPayloadHook, UnknownEvent
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 
 MANY: Final = 1_024
 ATTEMPTS: Final = 3
 """Of reading a history while it is shortened."""
+UNREADABLE: Final = (UnknownEvent, ForeignRecord, NoPayloadHook)
+"""Errors of a record that this program cannot read, now or later."""
 RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""
 
@@ -248,7 +251,11 @@ async def _living(log: Log, group: str) -> list[tuple[str, int, Held]]:
 
 
 async def history(log: Log, id: str, last: int) -> History:
-    """A workflow's history up to a place. Raises Trimmed: it is over and not kept any more; or it was shortened since."""
+    """Return a workflow's history up to a place.
+
+    Raises:
+        Trimmed: it has ended and its history is not kept any more; or the history was shortened since. UNREADABLE: see there.
+    """
     kept: list[Kept] = []
     gap = 0
     async for item in log.book.read(tags.flow_history(id), start=1, stop=last + 1):
@@ -361,7 +368,7 @@ async def _locks(log: Log, id: str) -> tuple[tuple[LockWait, ...], tuple[str, ..
     """Return the locks that a workflow waits for, and the names of those that it holds."""
     try:
         return await locks_as_of(log, (await whole_history(log, id)).records)
-    except Trimmed:  # it has ended meanwhile
+    except (Trimmed, *UNREADABLE):  # it has ended meanwhile, or it is blocked here, and says why
         return (), ()
 
 

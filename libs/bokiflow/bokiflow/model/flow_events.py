@@ -424,6 +424,8 @@ DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
 NOTES: Final = (Sleeping, Attempted, Withdrawn)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
+PASSED: Final = tuple(one for one in (*DELIVERED, *EFFECTS, *NOTES) if str(one.__struct_config__.tag).endswith("?"))
+"""Events in a workflow's own records that older programs skip: no position in a history counts them."""
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(
     "flow",

@@ -3,6 +3,8 @@
 - A checkpoint (`Checkpointed`, in parts that count when all are there) is all of the history as of its `covers`: what lies at or below it
   in the stream is not needed any more. It does not record that something was delivered: order follows from the records in it, as ever
   (`history.in_order`).
+- Events that older programs skip (`flow_events.PASSED`) are not in the rows of a checkpoint but in a list at its end, which a decoder of
+  an older version skips too. A checkpoint without such events has no list.
 - A fork begins with a checkpoint, whose last part is in the record of its Started; others may be before that. While there is no Started
   there is no fork.
 - A restart (`Restarted`) begins a new history. Of what is older only that counts which came from others after it had *seen* the stream:
@@ -18,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bokiflow.model.flow_events import (
+    PASSED,
     Checkpointed,
     Delivered,
     Effect,
@@ -28,7 +31,8 @@ from bokiflow.model.flow_events import (
     Started,
 )
 from bokiflow.model.flush import AROUND_BYTES, size_of
-from bokiflow.model.history import Recorded
+from bokiflow.model.history import Own, Recorded
+from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.retention.checkpoint_rules import PART_BYTES, CheckpointPart, WholeCheckpoint, newest_first, split
 
 PART_DATA_BYTES: Final = PART_BYTES - 32_768
@@ -48,16 +52,30 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Data(msgspec.Struct, array_like=True, frozen=True):
-    """What a checkpoint has."""
+    """The contents of a checkpoint.
+
+    Attributes:
+        passed: events of `rows` that older programs skip: (index of the row, how many of the row's other events are before it, the event).
+            Checkpoints written before this list existed have such events in the rows.
+    """
 
     started: Started
     start: int
     restarted: Restarted | None
     rows: tuple[_Row, ...]
+    passed: tuple[tuple[int, int, msgspec.Raw], ...] = ()
+
+
+class _Head(msgspec.Struct, array_like=True):
+    kind: str
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Data)
+_heads: Final = msgspec.msgpack.Decoder(_Head)
+_passed: Final[dict[str, msgspec.msgpack.Decoder[Own]]] = {
+    str(kind.__struct_config__.tag): msgspec.msgpack.Decoder(kind) for kind in PASSED
+}
 
 
 class Kept(NamedTuple):
@@ -102,8 +120,52 @@ class History(NamedTuple):
 
 
 def _encode(history: History) -> bytes:
-    rows = tuple(_Row(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in history.records)
-    return _encoder.encode(_Data(history.started, history.start, history.restarted, rows))
+    rows: list[_Row] = []
+    passed: list[tuple[int, int, Own]] = []
+    for at, one in enumerate(history.records):
+        own: list[Own] = []
+        for event in one.own:
+            if isinstance(event, PASSED):
+                passed.append((at, len(own), event))
+            else:
+                own.append(event)
+        rows.append(_Row(one.seqnum, one.time_ms, one.seen, tuple(own), one.incoming))
+    data = (history.started, history.start, history.restarted, rows)
+    return _encoder.encode((*data, passed) if passed else data)
+
+
+def _decode(whole: WholeCheckpoint) -> tuple[_Data, list[Recorded]]:
+    """Return the contents of a checkpoint and its records. Raises UnknownEvent, ForeignRecord."""
+    passed: dict[int, list[tuple[int, Own]]] = {}
+    try:
+        data = _decoder.decode(whole.data)
+        for at, before, raw in data.passed:
+            kind = _heads.decode(raw).kind
+            if kind in _passed:
+                passed.setdefault(at, []).append((before, _passed[kind].decode(raw)))
+            elif not kind.endswith("?"):
+                raise _unknown(whole.seqnum, f"an event {kind!r}")
+    except msgspec.ValidationError as fault:
+        raise _unknown(whole.seqnum, str(fault)) from fault
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise ForeignRecord(
+            f"the checkpoint of a history in record {whole.seqnum} is damaged: {fault}", seqnum=whole.seqnum
+        ) from fault
+    rows = []
+    for at, row in enumerate(data.rows):
+        own = list(row.own)
+        for before, event in reversed(passed.get(at, ())):
+            own.insert(before, event)
+        rows.append(Recorded(row.seqnum, row.time_ms, row.seen, tuple(own), row.incoming))
+    return data, rows
+
+
+def _unknown(seqnum: int, found: str) -> UnknownEvent:
+    return UnknownEvent(
+        f"the checkpoint of a history in record {seqnum} has what this version does not know: {found}; upgrade it",
+        seqnum=seqnum,
+        found=found,
+    )
 
 
 def split_data(history: History) -> list[bytes]:
@@ -124,6 +186,9 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
 
     Args:
         gap: the last place at which something may be missing among them, 0 for none.
+
+    Raises:
+        UnknownEvent: a later version wrote its checkpoint. ForeignRecord: its checkpoint is damaged.
     """
     begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
     start = 0 if begun is None else begun.recorded.seqnum
@@ -178,8 +243,7 @@ def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[CheckpointPart]:
 
 
 def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[Recorded]) -> History:
-    data = _decoder.decode(whole.data)
-    rows = [Recorded(row.seqnum, row.time_ms, row.seen, row.own, row.incoming) for row in data.rows]
+    data, rows = _decode(whole)
     above = [one for one in records if one.seqnum > whole.covers]
     start = data.start or whole.seqnum  # a fork begins with a checkpoint, in the record of its start
     return History(data.started, start, data.restarted, [*rows, *above], max(whole.covers, start), whole.time_ms)

@@ -243,6 +243,9 @@ class Collector:
                     await self._log.append(Contribution(part.tags, fence, part.events), seen=covers, settle=True)
         except (Conflict, Trimmed):
             return  # it is gone, or another worker does it
+        except inspection.UNREADABLE as error:
+            log.warning("history not rewritten: this program cannot read it", id=one.id, error=str(error))
+            return
         self._trim_history(one, covers + 1)
 
     async def _chunk(

@@ -228,7 +228,9 @@ class Instance:
         self.begin(replaying=last >= 0)
         while self.looks.waiting:
             yield
+        place = -1  # as a fork counts: without what older programs skip
         for at, one in enumerate(ordered):
+            place += not isinstance(one.event, events.PASSED)
             if at >= last:
                 self._replaying = False
             self.is_replayed = at <= last
@@ -239,9 +241,10 @@ class Instance:
             elif isinstance(one.event, events.Withdrawn):
                 self._withdraw(one.event)
             elif not isinstance(one.event, events.Sleeping):
-                self._name = next((name for name, upto in self.started.names if at < upto), self.id)
+                self._name = next((name for name, upto in self.started.names if place < upto), self.id)
                 self._deliver(one.event, one.time_ms)
-                self.looks.cursor = max(self.looks.cursor, cursors[at + 1] if at + 1 < len(cursors) else one.seqnum)
+                moved = cursors[place + 1] if place + 1 < len(cursors) else one.seqnum
+                self.looks.cursor = max(self.looks.cursor, moved)
                 while self.looks.waiting:
                     yield
         self._replaying = self.is_replayed = False

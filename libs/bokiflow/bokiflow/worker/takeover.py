@@ -6,7 +6,7 @@
   belongs to no worker, until one that has its code claims it (`passing_on`). A workflow that is set aside for that reason already costs
   no record: so old workers that get it in turn append nothing.
 - A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
-  too, by the claim under which it ran (`give_up`).
+  too, by the claim under which it ran (`give_up`). So is one whose history this program cannot read: a newer program wrote it.
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
   worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
   its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
@@ -95,8 +95,8 @@ class TakeoverHost(Protocol):
     def lost(self, partition: int, claim: int) -> None:
         """Another worker owns a partition now."""
 
-    def spawn(self, work: Callable[[], Coroutine[None, None, object]]) -> None:
-        """Run something in the background, while the worker is open."""
+    def spawn(self, work: Callable[[], Coroutine[None, None, object]], about: str = "") -> None:
+        """Run something in the background, while the worker is open. `about`: the only workflow that an error of it concerns."""
 
 
 class Takeover:
@@ -147,7 +147,7 @@ class Takeover:
         """
         if not self._host.runs(id) and id not in self._held_back:
             self._loading[id] = []
-            self._host.spawn(partial(self._claim, id, beyond=beyond))
+            self._host.spawn(partial(self._claim, id, beyond=beyond), id)
 
     def runs_elsewhere(self, id: str, owner: str) -> None:
         """Note the worker that runs a workflow of this worker's partitions; "": none does yet."""
@@ -267,19 +267,38 @@ class Takeover:
                 if partition_claim and place.partition_owner in host.log.moved(part.expect, conflict):
                     host.lost(place.partition, partition_claim)
                     return
-        history = await inspection.history(host.log, id, seqnum)
         if lacking is None:
-            self.begin(history, seqnum, tells_waiting=vain > held_back.AT_ONCE)
+            await self._begin_claimed(id, seqnum, tells_waiting=vain > held_back.AT_ONCE)
         else:
+            carried_ms = await self._carried_ms(id)
             self.others.pop(id, None)
             self._resumed.discard(id)
-            self._put_aside(id, lacking, history.carried_ms)
+            self._put_aside(id, lacking, carried_ms)
+
+    async def _begin_claimed(self, id: str, claim: int, *, tells_waiting: bool) -> None:
+        """Run a workflow that was just claimed; block it if this program cannot read its history: another one may."""
+        try:
+            history = await inspection.history(self._host.log, id, claim)
+            self.begin(history, claim, tells_waiting=tells_waiting)
+        except Exception as error:
+            if isinstance(error, BokiError) and not isinstance(error, inspection.UNREADABLE):
+                raise
+            self.others.pop(id, None)
+            self._resumed.discard(id)
+            self.blocked(id, error, claim, self._host.log.now_ms())
 
     async def _stays_aside(self, id: str) -> None:
         """Note a blocked workflow that this worker tried before its partition came to it."""
-        history = await inspection.whole_history(self._host.log, id)
+        carried_ms = await self._carried_ms(id)
         self.others.pop(id, None)
-        self.aside[id] = history.carried_ms
+        self.aside[id] = carried_ms
+
+    async def _carried_ms(self, id: str) -> int:
+        """Return when the oldest record of a workflow's history was written; now, if this program cannot read the history."""
+        try:
+            return (await inspection.whole_history(self._host.log, id)).carried_ms
+        except inspection.UNREADABLE:
+            return self._host.log.now_ms()
 
     async def _begun_in_vain(self, state: Held, id: str) -> int | None:
         """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""
@@ -365,7 +384,7 @@ class Takeover:
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
         """Set aside a workflow that this worker owns by a claim, and cannot run."""
         self._put_aside(id, error, carried_ms)
-        self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim))
+        self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim), id)
 
     def give_up_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
         """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""

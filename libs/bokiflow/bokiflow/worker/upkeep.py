@@ -127,6 +127,10 @@ class Upkeep:
             claim, history = await shortening.checkpoint(self._log, place, {place.own: state.claim}, "", state.blocked)
         except (Conflict, Trimmed):
             return False
+        except inspection.UNREADABLE as error:
+            log.warning("history not rewritten: this program cannot read it", id=id, error=str(error))
+            self._ours.blocked[id] = now_ms
+            return False
         await self._collector.trim_history(place, history, claim)
         self._ours.blocked[id] = now_ms
         return True

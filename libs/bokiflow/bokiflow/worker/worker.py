@@ -77,6 +77,7 @@ FINISH_S: Final = 30.0
 STUCK_AFTER_S: Final = 5.0
 """A third of the default lease: a stuck workflow is blocked in the log before other workers take this one for dead."""
 
+FAILED_ALONE: Final = "workflow not looked at: an error of this program or of its payload hook; tried again later"
 STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted, as soon as a call that it waits for can be"
 
 log = get_logger(__name__)
@@ -271,12 +272,14 @@ class Worker:
         await ended(ending, self.name)
         self.flow.results.follow_all()
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:
         """See `takeover.TakeoverHost`."""
         if self._open:
-            self._spawn(work)
+            self._spawn(work, about)
 
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:
+        """Run something in the background. `about`: the only workflow that an error of it concerns; "": it concerns all."""
+
         async def run() -> None:
             try:
                 await work()
@@ -285,6 +288,9 @@ class Worker:
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
+                if about and isinstance(error, Exception):
+                    log.error(FAILED_ALONE, id=about, worker=self.name, error=repr(error))
+                    return
                 self.flow.results.failed_all(error)
                 raise
 
@@ -437,7 +443,7 @@ class Worker:
             return
         if not isinstance(item, Read):
             for id in [id for id in (*self._executors, *self._takeover.loading) if tags.partition_of(id) == partition]:
-                self._spawn(partial(self._read_again, id))
+                self._spawn(partial(self._read_again, id), about=id)
             if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
                 self._spawn(partial(self._load_again, partition))
             return
@@ -568,7 +574,7 @@ class Worker:
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
         """Perhaps it was started, and is this worker's."""
-        self._spawn(partial(self._claim_if_started, id, error))
+        self._spawn(partial(self._claim_if_started, id, error), about=id)
 
     async def _claim_if_started(self, id: str, error: AppendUnknown) -> None:
         if isinstance(await error.outcome(), boki.Committed):

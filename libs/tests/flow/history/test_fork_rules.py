@@ -13,6 +13,7 @@ from bokiflow import App
 from bokiflow.history.fork_rules import Leaves, Ran, forked, leaves
 from bokiflow.model.flow_events import (
     Attempted,
+    Begun,
     Cancelled,
     ChildEnded,
     Emitted,
@@ -20,6 +21,7 @@ from bokiflow.model.flow_events import (
     Signalled,
     Started,
     Stepped,
+    Withdrawn,
     Within,
 )
 from bokiflow.model.histories import History
@@ -92,6 +94,14 @@ def test_children_of_attempts_of_transactions_are_not_those_of_a_fork() -> None:
     part = Started("x", "n", "d", [[], {}], 0, parent="z", within=Within(b""))
     with pytest.raises(boki.InvalidArgument, match="fork 'z'"):
         forked(history()._replace(started=part), STARTED, None)
+
+
+def test_what_older_programs_skip_counts_in_no_place_of_a_fork() -> None:
+    withdrawn = Recorded(6, 0, 5, (Begun("x", "0:1", "s"), Withdrawn("x", "0:1", "s")))
+    rest = Recorded(8, 0, 7, (step("0:1"), step("0:2", failed(OSError()))))
+    plain = Recorded(6, 0, 5, (Begun("x", "0:1", "s"),))
+    found, expected = (forked(history(one, rest), STARTED, None).started for one in (withdrawn, plain))
+    assert (found.names, found.cursors) == (expected.names, expected.cursors) == ((("x", 2),), (5, 5, 8))
 
 
 async def test_a_fork_does_again_what_failed_and_nothing_before_it(cluster: MemoryCluster) -> None:

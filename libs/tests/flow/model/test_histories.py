@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from bokiflow.model import histories
-from bokiflow.model.flow_events import Checkpointed, Emitted, Restarted, Signalled, Started, Stepped
+from bokiflow.model.flow_events import (
+    Begun,
+    Checkpointed,
+    Delivered,
+    Effect,
+    Emitted,
+    Incoming,
+    Restarted,
+    Signalled,
+    Sleeping,
+    Started,
+    Stepped,
+    Withdrawn,
+)
 from bokiflow.model.histories import History, Kept
 from bokiflow.model.history import Recorded, in_order
 from bokiflow.model.outcomes import Outcome
+from bokilib.errors import ForeignRecord, UnknownEvent
 
 STARTED = Started("x", "n", "d", [[], {}], 0)
 
@@ -98,3 +115,78 @@ def test_topics_are_those_of_all_runs() -> None:
     assert found is not None and found.topics == ["old", "new"]
     many = found._replace(records=[Recorded(9, 9, 0, tuple(Emitted("x", str(n), str(n), 1) for n in range(500)))])
     assert len(histories.encode(many)) >= 3, "one part joins so many streams and no more"
+
+
+class OldRow(msgspec.Struct, array_like=True, frozen=True):
+    """A row, as programs decode it that do not know `Withdrawn`."""
+
+    seqnum: int
+    time_ms: int
+    seen: int
+    own: tuple[Delivered | Effect | Sleeping, ...]
+    incoming: tuple[Incoming, ...]
+
+
+class OldData(msgspec.Struct, array_like=True, frozen=True):
+    """A checkpoint, as such programs decode it."""
+
+    started: Started
+    start: int
+    restarted: Restarted | None
+    rows: tuple[OldRow, ...]
+
+
+BEGUN, OTHER = Begun("x", "0:1", "s"), Begun("x", "0:2", "s")
+WITHDRAWN, AGAIN = Withdrawn("x", "0:1", "s"), Withdrawn("x", "0:1", "s", again=True)
+
+
+def drained() -> History:
+    """A history with steps that a drain withdrew, in a record with others and in one of their own."""
+    rows = [
+        Recorded(3, 3, 1, (BEGUN, WITHDRAWN, AGAIN, OTHER)),
+        Recorded(4, 4, 3, (WITHDRAWN,)),
+        Recorded(5, 5, 4, (AGAIN, Stepped("x", "0:1", "s", "", 0, Outcome(1)))),
+    ]
+    return History(STARTED, 1, None, rows, 5, 1)
+
+
+def of_data(data: bytes) -> History | None:
+    """A history of which only a checkpoint is left."""
+    return histories.fold([Kept(Recorded(9, 9, 5), "a", None, (Checkpointed("x", 5, 0, 1, data),))], 5)
+
+
+def test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_know() -> None:
+    (data,) = histories.encode(drained())
+    old = msgspec.msgpack.decode(data, type=OldData)
+    assert [row.own for row in old.rows] == [(BEGUN, OTHER), (), (drained().records[2].own[1],)]
+    found = of_data(data)
+    assert found is not None and [one for one in found.records if one.own] == drained().records
+
+
+def test_a_checkpoint_without_such_events_is_encoded_as_before() -> None:
+    rows = (OldRow(3, 3, 1, (BEGUN, OTHER), (Signalled("x", "t", 1),)),)
+    one = Recorded(3, 3, 1, (BEGUN, OTHER), (Signalled("x", "t", 1),))
+    assert histories.encode(History(STARTED, 1, None, [one], 5, 1)) == [
+        msgspec.msgpack.encode(OldData(STARTED, 1, None, rows))
+    ]
+
+
+def test_a_checkpoint_that_has_such_events_in_its_rows_is_read_too() -> None:
+    rows = [(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in drained().records]
+    found = of_data(msgspec.msgpack.encode((STARTED, 1, None, rows)))
+    assert found is not None and [one for one in found.records if one.own] == drained().records
+
+
+def _with(passed: Any) -> bytes:
+    return msgspec.msgpack.encode((STARTED, 1, None, [(3, 3, 1, (BEGUN, OTHER), ())], passed))
+
+
+def test_events_of_later_programs_are_skipped_or_refused_with_a_sentence() -> None:
+    found = of_data(_with([(0, 1, ("flow.later?", "x", 7)), (0, 1, WITHDRAWN)]))
+    assert found is not None and found.records[0].own == (BEGUN, WITHDRAWN, OTHER)
+    with pytest.raises(UnknownEvent, match=r"record 9 .*'flow.later'.*upgrade"):
+        of_data(_with([(0, 1, ("flow.later", "x"))]))
+    with pytest.raises(UnknownEvent, match=r"record 9 .*upgrade"):
+        of_data(msgspec.msgpack.encode((STARTED, 1, None, [(3, 3, 1, [("flow.later", "x")], ())])))
+    with pytest.raises(ForeignRecord, match="record 9 is damaged"):
+        of_data(_with([])[:-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 import boki
@@ -14,10 +15,12 @@ from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.history.ends import waits_for_code
 from bokiflow.history.instance_state import Held
-from bokiflow.model.flow_events import Claimed
+from bokiflow.model.flow_events import Checkpointed, Claimed, Signalled
 from bokiflow.model.records import Place
 from bokiflow.worker.takeover import give_up, reason
+from bokilib.errors import UnknownEvent
 from bokilib.ports import BookPort
+from bokilib.records.contribution import Contribution
 from libs.tests.flow.conftest import until, working
 
 LONG_S = 1e6
@@ -126,3 +129,66 @@ async def test_a_stuck_workflow_that_is_resumed_at_any_moment_of_its_claim_runs_
                 await asyncio.sleep(0)
             worker._resume(f"x{one}")
             assert await worker.handle(f"x{one}").result(blocked="wait") == "done"
+
+
+async def test_a_history_that_cannot_be_read_blocks_its_workflow_alone(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def waits() -> str:
+        return str(await bokiflow.recv("go"))
+
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        for id in ("x", "well"):
+            await outside.start(waits.call(), id=id)
+        later = Checkpointed("x", await outside.log.book.now(), 0, 1, msgspec.msgpack.encode(("a later form",)))
+        await outside.log.append(Contribution((Place("x", "shop").history,), {}, (later,)))
+        async with working(cluster, app, lease_s=LONG_S) as worker:
+            broken, well = (asyncio.create_task(worker.handle(id).result()) for id in ("x", "well"))
+            await blocked(worker, "x")
+            with pytest.raises(UnknownEvent, match="upgrade"):
+                await broken
+            await outside.handle("well").signal("go", "done")
+            assert await well == "done"
+            known = await outside.known("x")
+            assert known is not None and known.blocked.startswith("UnknownEvent: the checkpoint of a history in record")
+            assert await worker.collect()
+            await worker.drain()
+        before = await records(outside.log.book, "flow/own/x")
+        async with working(cluster, app, "next", lease_s=LONG_S) as worker:
+            await blocked(worker, "x")
+            await worker._round()
+            assert await records(outside.log.book, "flow/own/x") <= before + 2, "each program claims and blocks it once"
+
+
+async def test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_alone(
+    cluster: MemoryCluster,
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def waits() -> str:
+        return str(await bokiflow.recv("go"))
+
+    class Hook:
+        name, sealed = "keys", b"lost"
+
+        async def seal(self, events: bytes) -> bytes:
+            return events
+
+        async def open(self, sealed: bytes) -> bytes:
+            if self.sealed in sealed:
+                raise LookupError("no key")
+            return sealed
+
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop"), hook=Hook()) as outside:
+        for id in ("x", "well"):
+            await outside.start(waits.call(), id=id)
+        await outside.log.append(Contribution((Place("x", "shop").history,), {}, (Signalled("x", "other", "lost"),)))
+        async with working(cluster, app, hook=Hook(), lease_s=LONG_S) as worker:
+            broken, well = (asyncio.create_task(worker.handle(id).result()) for id in ("x", "well"))
+            await blocked(worker, "x")
+            with pytest.raises(LookupError, match="no key"):
+                await broken
+            await outside.handle("well").signal("go", "done")
+            assert await well == "done"
