@@ -141,7 +141,8 @@ def test_an_error_is_rebuilt_as_its_class_or_as_none(part: int, monkeypatch: pyt
         lost = missing_class(failure, *after.places)
         expected = StepFailed if nameless or lost is not None else after.classes[one]
         assert type(error_of(failure, *after.places)) is expected, f"{seed=}: another class of that name"
-        if now.names.get(told(was, one)) == one == was.names.get(told(was, one)) and now.workflow == was.workflow:
+        stayed = (now.function, now.workflow) == (was.function, was.workflow)
+        if stayed and now.names.get(told(was, one)) == one == was.names.get(told(was, one)):
             assert lost is None, f"{seed=}: it is where it was"
         rebuilt += not nameless and lost is None and was.homes[one] != now.homes[one]
     assert rebuilt, "classes that moved are found too"

@@ -363,9 +363,9 @@ def _find(failure: Failure, places: tuple[Names, ...], *, may_import: bool = Fal
 def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool) -> list[type[BaseException]]:
     """Return the classes that an error's may be, by the places where its name led to it when it was recorded. Of two, neither is taken.
 
-    - Its own module comes first: what is there under that name is the class, also if the function moved to a module that has another one.
-    - Else it moved, and the names at the function and at the workflow moved with it.
-    - What the workflow's `except` names has to be the same class, if the workflow knew it by its name: else a copy may have been left.
+    - What its own module has under that name is one.
+    - What the names at the function and at the workflow lead to are others, if they led to the class when it was recorded: the class may
+      have moved, and its own module have a copy that nobody raises any more.
     - `__main__` is another module in each program. It counts as the module of a class only if neither the function nor the workflow knew
       the class, and it is never imported. Nor is the program's main module under its own name: that would be a second copy of it.
     """
@@ -373,14 +373,13 @@ def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool
     at_function, at_workflow = known_by & ~_FLAGS == AT_THE_FUNCTION, bool(known_by & AT_THE_WORKFLOW)
     in_its_module = known_by & ~_FLAGS != NOWHERE and not known_by & NOT_IN_ITS_MODULE
     first = None
+    second = _named(places[0] if places else {}, name) if at_function else None
     if in_its_module and not (module == _MAIN and (at_function or at_workflow)):
         first = _exactly(failure.type, places)
         if first is None and may_import and _imported(module):
             first = _exactly(failure.type, places)
-    if first is None and at_function:
-        first = _named(places[0] if places else {}, name)
-    second = _named(places[1], name) if at_workflow and len(places) > 1 else None
-    return list(dict.fromkeys(kind for kind in (first, second) if kind is not None))
+    third = _named(places[1], name) if at_workflow and len(places) > 1 else None
+    return list(dict.fromkeys(kind for kind in (first, second, third) if kind is not None))
 
 
 def _exactly(known: str, places: tuple[Names, ...]) -> type[BaseException] | None:
