@@ -14,9 +14,9 @@
   acked message is delivered again.
 - `mode="pop"` is the queue of the paper, whose messages are removed when they are taken.
 
-Read the rooms in this order: `model` (events, state and rules, all pure), `shard` (the owner of one shard), `consume`
-(members, messages, handlers), `manage` (statistics, rewriting of old records), then `producer`, `popper` and `queue`,
-which joins them.
+Read the rooms in this order: `model` (events, state and rules, all pure), `checkpoint`, `push`, `shard` (the owner of
+one shard), `consume` (members, messages, handlers), `manage` (statistics, rewriting of old records), then `popper` and
+`queue`, which joins them.
 """
 
 from bokilib.records.codec import Json, JsonObject

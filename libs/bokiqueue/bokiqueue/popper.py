@@ -232,7 +232,7 @@ class ShardPopper:
             if await self._load_messages(self._state, found):
                 return self._state
 
-    async def _load_messages(self, state: PopState, found: old_messages.Set) -> bool:
+    async def _load_messages(self, state: PopState, found: old_messages.MessageSet) -> bool:
         """Load the waiting messages, rewritten ones too; return False if some were trimmed meanwhile."""
         covers, head = state.position, state.head
         try:

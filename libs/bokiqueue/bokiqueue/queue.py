@@ -11,6 +11,7 @@ The whole state of a queue is in its book, so any number of processes may use it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -18,6 +19,7 @@ import msgspec
 
 import boki
 from boki_common.errors import InvalidArgument
+from bokilib.append.atomic import Atomic
 from bokilib.append.log import Log, Tokens
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
@@ -26,19 +28,18 @@ from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
-from bokiqueue.consume.handlers import AT_ONCE, Handler, Transacts, X
+from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X
 from bokiqueue.consume.messages import Message
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
 from bokiqueue.manage.carrying import trim_deleted, trim_dropped
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
-from bokiqueue.manage.redriving import QUIET_S, is_letter, redrive
 from bokiqueue.model.events import Config, Item, Limits, Mode
 from bokiqueue.model.items import GROUP, check_name, item_of
 from bokiqueue.popper import Popper
 from bokiqueue.push.copies import PushResult
 from bokiqueue.push.producer import Producer
-from bokiqueue.settings import Found
+from bokiqueue.settings import VersionedConfig, existing
 from bokiqueue.sharding import SHARDS
 
 K = TypeVar("K")
@@ -46,6 +47,8 @@ T = TypeVar("T")
 
 DEDUP_S: Final = 300.0
 NO_LIMITS: Final = Limits()
+QUIET_S: Final = 5.0
+"""The time without a message after which other consumers have the rest."""
 CHANGEABLE: Final = ("dead_letter", "max_deliveries", "limits")
 
 
@@ -58,7 +61,7 @@ class Queue(Generic[T]):
         log: the log of the book; share it with other libraries to commit together with them.
     """
 
-    def __init__(self, log: Log, found: Found, kind: type[T], random: Tokens) -> None:
+    def __init__(self, log: Log, found: VersionedConfig, kind: type[T], random: Tokens) -> None:
         self.name: Final = found.config.queue
         self.kind: Final = kind
         self.log: Final = log
@@ -254,7 +257,7 @@ class Queue(Generic[T]):
 
     def handler(
         self,
-        store: Transacts[X],
+        store: TransactionRunner[X],
         *,
         group: str = GROUP,
         at_once: int = AT_ONCE,
@@ -443,13 +446,13 @@ class Queue(Generic[T]):
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
             return 0
-        consumer = Queue(self.log, await self._newest(), object, self._random)._consumer(only=is_letter)
+        consumer = Queue(self.log, await self._newest(), object, self._random)._consumer(only=is_dead_letter)
         return await redrive(self.log, consumer, self._random, wanted, quiet_s=quiet_s)
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:
         self._found = await settings.change_existing(self.log, self.name, alter)
 
-    async def _newest(self) -> Found:
+    async def _newest(self) -> VersionedConfig:
         self._found = await settings.existing(self.log, self.name)
         return self._found
 
@@ -538,3 +541,35 @@ def _check_same(config: Config, given: Mapping[str, object]) -> None:
                 expected=value,
                 found=found,
             )
+
+
+def is_dead_letter(item: Item) -> bool:
+    """Return True if a message is a dead letter, and not one that was pushed to the queue of dead letters itself."""
+    return item.source is not None
+
+
+async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int, *, quiet_s: float = QUIET_S) -> int:
+    """Move up to `most` dead letters back, and return how many. Other messages are left.
+
+    Raises:
+        NoSuchQueue: a queue that a letter came from does not exist.
+    """
+    producers: dict[str, Producer] = {}
+    moved = 0
+    async with letters:
+        while moved < most:
+            try:
+                async with asyncio.timeout(quiet_s):
+                    message = await anext(letters)
+            except TimeoutError:
+                break
+            source = message.source
+            assert source is not None, "the consumer delivers dead letters only"
+            if source.queue not in producers:
+                producers[source.queue] = Producer(log, (await existing(log, source.queue)).config, random)
+            item: Item = msgspec.structs.replace(message.item, source=None)
+            async with message, Atomic(log) as tx:
+                tx.add(message.acked())
+                tx.add(producers[source.queue].part([item]))
+            moved += 1
+    return moved

@@ -27,14 +27,14 @@ DROPPED: Final = 256
 """The most dropped records in a queue's settings."""
 
 
-class Found(NamedTuple):
+class VersionedConfig(NamedTuple):
     """Settings, and the seqnum of their record."""
 
     config: Config
     seqnum: int
 
 
-async def find(log: Log, queue: str, at_most: int | None = None) -> Found | None:
+async def find(log: Log, queue: str, at_most: int | None = None) -> VersionedConfig | None:
     """Return the newest settings as of `at_most`, by default as of now; None if there is no such queue.
 
     Raises:
@@ -44,7 +44,7 @@ async def find(log: Log, queue: str, at_most: int | None = None) -> Found | None
     return None if found is None or found.config.deleted else found
 
 
-async def newest(log: Log, queue: str, at_most: int | None = None) -> Found | None:
+async def newest(log: Log, queue: str, at_most: int | None = None) -> VersionedConfig | None:
     """Return settings as `find` does, also of a deleted queue."""
     place = at_most if at_most is not None else await log.book.now(consistency="linearizable")
     while True:
@@ -59,11 +59,11 @@ async def newest(log: Log, queue: str, at_most: int | None = None) -> Found | No
             return None
         for event in PICKER.of(record.seqnum, await log.open(record), about=queue):
             if isinstance(event, Config):
-                return Found(event, record.seqnum)
+                return VersionedConfig(event, record.seqnum)
         place = record.seqnum - 1
 
 
-async def existing(log: Log, queue: str) -> Found:
+async def existing(log: Log, queue: str) -> VersionedConfig:
     """Return the newest settings.
 
     Raises:
@@ -75,7 +75,7 @@ async def existing(log: Log, queue: str) -> Found:
     return found
 
 
-async def change(log: Log, queue: str, alter: Callable[[Config | None], Config]) -> Found:
+async def change(log: Log, queue: str, alter: Callable[[Config | None], Config]) -> VersionedConfig:
     """Change the settings, retrying while others are faster. Nothing is appended if they are so already.
 
     Args:
@@ -84,7 +84,7 @@ async def change(log: Log, queue: str, alter: Callable[[Config | None], Config])
     return await change_at(log, queue, lambda config, _: alter(config))
 
 
-async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], Config]) -> Found:
+async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], Config]) -> VersionedConfig:
     """Change settings as `change` does; `alter` gets also the place as of which the settings are the newest."""
     while True:
         snapshot = await log.book.now(consistency="linearizable")
@@ -103,10 +103,10 @@ async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], 
         except Conflict:
             continue
         await log.book.trim([(tag, seqnum)])
-        return Found(config, seqnum)
+        return VersionedConfig(config, seqnum)
 
 
-async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> Found:
+async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> VersionedConfig:
     """Change settings as `change` does, of a queue that exists.
 
     Raises:
@@ -121,10 +121,10 @@ async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config
     return await change(log, queue, altered)
 
 
-async def register(log: Log, queue: str, group: str) -> Found:
+async def register(log: Log, queue: str, group: str) -> VersionedConfig:
     """Register a group, which gets all messages pushed from then on. No effect if it exists.
 
-    It begins above the settings that lacked it, below which its former records are trimmed (`trim_dropped`).
+    It begins above the settings that lacked it, below which its former records are trimmed (`carrying.trim_dropped`).
 
     Raises:
         NoSuchQueue: there is no such queue.
@@ -138,7 +138,7 @@ async def register(log: Log, queue: str, group: str) -> Found:
     return await change_at(log, queue, altered)
 
 
-async def again(log: Log, found: Found) -> Found:
+async def again(log: Log, found: VersionedConfig) -> VersionedConfig:
     """Append the same settings again, so that they are not old.
 
     Raises:
@@ -147,7 +147,7 @@ async def again(log: Log, found: Found) -> Found:
     tag = tags.queue_config(found.config.queue)
     seqnum = await log.append(Contribution((tag,), {tag: found.seqnum}, (found.config,)), settle=True)
     await log.book.trim([(tag, seqnum)])
-    return Found(found.config, seqnum)
+    return VersionedConfig(found.config, seqnum)
 
 
 def with_group(config: Config, group: str, start: int) -> Config:

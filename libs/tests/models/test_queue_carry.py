@@ -1,4 +1,4 @@
-"""What is carried forward of a shard's messages, as a model over the queue's own rules (`old_rules`, `shard_state`, `dedup`): two who
+"""What is carried forward of a shard's messages, as a model over the queue's own rules (`old_rules`, `shard_state`): two who
 carry and may die between any two steps, beside owners of one or two groups who read, ack, make checkpoints and are replaced. Each message
 is acked once for each group, of copies one, in every schedule. Without a rule the search finds an execution.
 """
@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import Acked, Checkpoint, Id
 from bokiqueue.model.old_rules import is_over
-from bokiqueue.model.shard_state import Progress, Row, fold
+from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, fold
 from libs.tests.models.search import search
 
 FOR_EVER = 1 << 40
@@ -109,7 +108,7 @@ class Shard:
 
     def progress(self, group: str) -> Progress:
         found = [
-            Row(
+            StreamRecord(
                 place,
                 0,
                 "",
@@ -177,7 +176,7 @@ class Shard:
             done = replace(owner, have=rest, over=owner.over | {message})
             yield f"{who} acks {message}", self._with(number, done).put("ack", owner.group, message)
         if self.checkpoints:
-            state = Progress(1, Window(FOR_EVER, [(dedup, 0) for dedup in owner.window]))
+            state = Progress(1, DedupWindow(FOR_EVER, [(dedup, 0) for dedup in owner.window]))
             state.read, state.over = max(owner.read, owner.reached), {Id(message, 0) for message in owner.over}
             after = self.put("checkpoint", owner.group, (state.encode(), len(self.log)))
             yield f"{who} makes a checkpoint", replace(after, checkpoints=self.checkpoints - 1)

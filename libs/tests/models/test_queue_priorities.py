@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from bokiqueue.model.delivery_rules import Deliveries
+from bokiqueue.model.delivery_rules import DeliverySchedule
 from bokiqueue.model.events import Acked, ConsumerEvent, Delivered, Id, Item, Nacked
-from bokiqueue.model.priority_rules import Ready
-from bokiqueue.model.shard_state import Row, fold
+from bokiqueue.model.priority_rules import ReadyMessages
+from bokiqueue.model.shard_state import StreamRecord, fold
 from libs.tests.models.search import search
 
 BODY = msgspec.Raw(b"\xc0")
@@ -61,12 +61,12 @@ class Shard:
         key, priority = self.pushes[message - 1]
         return Item(BODY, key if self.rules.keys_keep_order else None, None, 0, None, priority)
 
-    def _owner(self) -> Deliveries:
+    def _owner(self) -> DeliverySchedule:
         """The owner as what he did has made him."""
-        rows = [Row(place, 0, "", [event]) for place, event in enumerate(self.events[: self.folded], 1)]
+        rows = [StreamRecord(place, 0, "", [event]) for place, event in enumerate(self.events[: self.folded], 1)]
         every = EVERY if self.rules.old_have_turns else 1_000
         progress = fold(rows, 1, 0).progress
-        owner = Deliveries("s", progress, attempts_most=0, careful=False, ready=Ready(oldest_every=every))
+        owner = DeliverySchedule("s", progress, attempts_most=0, careful=False, ready=ReadyMessages(oldest_every=every))
         for what, message in self.done:
             id = Id(message, 0)
             if what == "read":
@@ -112,18 +112,18 @@ class Shard:
     def _decided(self, did: tuple[str, int], event: ConsumerEvent) -> Shard:
         return replace(self, done=(*self.done, did), events=(*self.events, event))
 
-    def _taken(self, owner: Deliveries) -> Iterator[tuple[str, Shard]]:
+    def _taken(self, owner: DeliverySchedule) -> Iterator[tuple[str, Shard]]:
         ready = {id for id in owner._ready if id in owner.entries and id not in owner.flights}
         had = {id: owner.progress.attempt(id) for id in owner.entries}
         batch = owner.take(1, 0)
-        if not batch.hands or batch.delivered is None:
+        if not batch.deliveries or batch.delivered is None:
             return
-        hand = batch.hands[0]
-        message = hand.entry.id.seqnum
+        delivery = batch.deliveries[0]
+        message = delivery.entry.id.seqnum
         delivered = batch.delivered if self.rules.says_what_is_passed else _without_held(batch.delivered)
         waits = 0 if message == min(ready).seqnum else self.waits + 1
         after = replace(self._decided(("take", message), delivered), handed=(*self.handed, message), waits=waits)
-        yield f"{message} is handed out", replace(after, wrong=after._wrong(had[hand.entry.id] + 1))
+        yield f"{message} is handed out", replace(after, wrong=after._wrong(had[delivery.entry.id] + 1))
 
     def _wrong(self, attempt: int) -> str | None:
         """What is wrong with the last that was handed out."""

@@ -1,4 +1,4 @@
-"""One shard of a queue as a model over the queue's own rules (`shard_state`, `floor_rules`): an owner and another who takes over at any
+"""One shard of a queue as a model over the queue's own rules (`shard_state`): an owner and another who takes over at any
 time, ACKs on their way beside checkpoints, trims, a group that registers meanwhile. Each message is acked once, by somebody. Without a
 rule the search finds an effect that happens twice, a message that nobody can ack any more, or one that was trimmed too early.
 """
@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import Acked, Checkpoint, Id
-from bokiqueue.model.floor_rules import consumer_from, messages_from
-from bokiqueue.model.shard_state import Progress, Row, fold
+from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, consumer_from, fold, messages_from
 from libs.tests.models.search import search
 
 
@@ -109,9 +107,9 @@ class Shard:
 
     def _taken_over(self) -> Shard:
         rows = [
-            Row(place, 0, "", [Acked("s", (Id(int(row[1]), 0),))])
+            StreamRecord(place, 0, "", [Acked("s", (Id(int(row[1]), 0),))])
             if row[0] == "ack"
-            else Row(place, 0, "", [Checkpoint("s", row[2], 0, 1, bytes(row[1]))])
+            else StreamRecord(place, 0, "", [Checkpoint("s", row[2], 0, 1, bytes(row[1]))])
             for place, row in enumerate(self.log, 1)
             if row[0] in ("ack", "checkpoint") and place >= self.consumer_mark
         ]
@@ -159,7 +157,7 @@ class Shard:
             yield f"the checkpoint of {who} lands", self._checkpointed(number, owner, owner.composed, mine=mine)
 
     def _compose(self, owner: Owner) -> Composed:
-        progress = Progress(1, Window(0))
+        progress = Progress(1, DedupWindow(0))
         progress.read, progress.over = owner.read, {Id(message, 0) for message in owner.over}
         waiting = [p for p in self.places("push") if p <= owner.read and p not in owner.over]
         progress.raise_floor(Id(waiting[0] if waiting else owner.read + 1, 0))

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import pytest
 
-from bokiqueue.model.delivery_rules import NO_BATCH, Batch, Deliveries, Entry
+from bokiqueue.model.delivery_rules import NO_BATCH, BufferedMessage, DeliveryBatch, DeliverySchedule
 from bokiqueue.model.events import Acked, Checkpoint, ConsumerEvent, Delivered, Id, Item
-from bokiqueue.model.shard_state import Row, fold
+from bokiqueue.model.shard_state import StreamRecord, fold
 from libs.tests.models.search import search
 
 FOR_EVER = 1 << 40
@@ -29,21 +29,21 @@ class Push(NamedTuple):
     sealed: bool = False
 
 
-class CopiesPass(Deliveries):
+class CopiesPass(DeliverySchedule):
     """Without: what may be a copy waits."""
 
-    def _waits(self, entry: Entry) -> bool:
-        return entry.item.key is not None and super()._waits(Entry(entry.id, Item(BODY, "k"), 0))
+    def _waits(self, entry: BufferedMessage) -> bool:
+        return entry.item.key is not None and super()._waits(BufferedMessage(entry.id, Item(BODY, "k"), 0))
 
 
-class KeysPass(Deliveries):
+class KeysPass(DeliverySchedule):
     """Without: what has a key waits."""
 
-    def _waits(self, entry: Entry) -> bool:
-        return entry.item.dedup is not None and super()._waits(Entry(entry.id, Item(BODY, None, "x"), 0))
+    def _waits(self, entry: BufferedMessage) -> bool:
+        return entry.item.dedup is not None and super()._waits(BufferedMessage(entry.id, Item(BODY, None, "x"), 0))
 
 
-class ReadIsReached(Deliveries):
+class ReadIsReached(DeliverySchedule):
     """Without: by a checkpoint copies were distinguished only up to what cannot be opened."""
 
     def reaches(self, seqnum: int) -> None:
@@ -51,15 +51,15 @@ class ReadIsReached(Deliveries):
         self.progress.read = max(self.progress.read, self.reached)
 
 
-class SuspectsWait(Deliveries):
+class SuspectsWait(DeliverySchedule):
     """Without: what cannot be handed out is nothing that others wait for."""
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: BufferedMessage) -> None:
         super()._keep(entry)
         if self._suspecting and self.progress.is_delivered(entry.id):
             self._suspects.add(entry.id)
 
-    def _take_suspect(self, most: int, now_ms: int) -> Batch | None:
+    def _take_suspect(self, most: int, now_ms: int) -> DeliveryBatch | None:
         return super()._take_suspect(most, now_ms) or NO_BATCH
 
 
@@ -76,7 +76,7 @@ class Shard:
         next_owners: whether they can open what is sealed. acts: reads, takes and acks, by which it is what it is.
     """
 
-    kind: type[Deliveries]
+    kind: type[DeliverySchedule]
     pushes: tuple[Push, ...]
     next_owners: tuple[bool, ...]
     checkpoints: int = 0
@@ -87,33 +87,33 @@ class Shard:
     dropped: frozenset[int] = frozenset()
     log: tuple[Line, ...] = (None,)
 
-    def owner(self) -> Deliveries:
+    def owner(self) -> DeliverySchedule:
         """As it has become."""
         rows = [
-            Row(place, place, "", [line])
+            StreamRecord(place, place, "", [line])
             for place, line in enumerate(self.log[: self.claim], 1)
             if isinstance(line, Delivered | Acked | Checkpoint)
         ]
         progress = fold(rows, 1, FOR_EVER).progress
-        deliveries = self.kind("s", progress, attempts_most=0, careful=bool(self.claim), dropped=())
+        schedule = self.kind("s", progress, attempts_most=0, careful=bool(self.claim), dropped=())
         for act, place in self.acts:
-            self._act(deliveries, act, place)
-        return deliveries
+            self._act(schedule, act, place)
+        return schedule
 
-    def _act(self, deliveries: Deliveries, act: str, place: int) -> None:
+    def _act(self, schedule: DeliverySchedule, act: str, place: int) -> None:
         if act == "take":
-            taken(deliveries, place)
+            taken(schedule, place)
         elif act == "ack":
-            deliveries.over(Id(place, 0))
+            schedule.over(Id(place, 0))
         elif act == "drop":
-            deliveries.drop([place])
+            schedule.drop([place])
         else:
             push = self.log[place - 1]
             assert isinstance(push, Push)
             if push.sealed and not self.able:
-                deliveries.passes(place)
+                schedule.passes(place)
             else:
-                deliveries.offer(place, place, (Item(BODY, push.key, push.dedup),))
+                schedule.offer(place, place, (Item(BODY, push.key, push.dedup),))
 
     def push(self, place: int) -> Push:
         found = self.log[place - 1]
@@ -180,7 +180,7 @@ class Shard:
         if batch.delivered is not None:
             log = (*self.log, batch.delivered)
             yield (
-                f"hands out {batch.hands[0].entry.id.seqnum}",
+                f"hands out {batch.deliveries[0].entry.id.seqnum}",
                 replace(self, acts=(*self.acts, ("take", len(self.log))), log=log),
             )
 
@@ -189,11 +189,11 @@ class Shard:
         return [at for at in places if self.drops and at not in self.dropped and at not in self.acked()]
 
 
-def taken(deliveries: Deliveries, now_ms: int) -> Batch:
+def taken(schedule: DeliverySchedule, now_ms: int) -> DeliveryBatch:
     """What an owner hands out next: a message that comes alone, where it has no other."""
-    batch = deliveries.take(1, now_ms)
-    if batch.delivered is None and not deliveries.flights and deliveries.wants_alone(now_ms):
-        return deliveries.take_alone(now_ms)
+    batch = schedule.take(1, now_ms)
+    if batch.delivered is None and not schedule.flights and schedule.wants_alone(now_ms):
+        return schedule.take_alone(now_ms)
     return batch
 
 
@@ -216,7 +216,7 @@ LARGER = {
 }
 
 
-def world(start: str, kind: type[Deliveries] = Deliveries) -> Shard:
+def world(start: str, kind: type[DeliverySchedule] = DeliverySchedule) -> Shard:
     return Shard(kind, *STARTS[start])
 
 
@@ -231,7 +231,7 @@ def test_of_copies_one_is_handled_and_keys_keep_their_order(start: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("start", LARGER)
 def test_it_is_so_with_larger_bounds(start: str) -> None:
-    found = search(Shard(Deliveries, *LARGER[start]))
+    found = search(Shard(DeliverySchedule, *LARGER[start]))
     assert (found.fault, found.path) == (None, [])
 
 
@@ -244,7 +244,7 @@ def test_it_is_so_with_larger_bounds(start: str) -> None:
         (SuspectsWait, "others pass", "never handled"),
     ],
 )
-def test_without_a_rule_the_search_finds_what_goes_wrong(kind: type[Deliveries], start: str, fault: str) -> None:
+def test_without_a_rule_the_search_finds_what_goes_wrong(kind: type[DeliverySchedule], start: str, fault: str) -> None:
     found = search(world(start, kind))
     assert found.fault is not None
     assert fault in found.fault

@@ -49,7 +49,7 @@ async def test_what_waits_and_dies_comes_by_itself(
         await (await anext(messages)).give_up("it does not work")
         await browser.until("document.querySelectorAll('#letters tbody tr').length === 1")
     assert "it does not work" in (await browser.texts("#letters tbody tr"))[0]
-    await browser.until("document.querySelector('#oldest .empty')?.textContent === 'Nothing waits.'")
+    await browser.until("document.querySelector('#oldest .empty')?.textContent === 'No message waits.'")
     assert not await browser.run("window.evil")
 
 

@@ -1,1 +1,1 @@
-"""What a shard was when it was written down last: checkpoints of owners, and lists of messages that are old."""
+"""The stored state of a shard: checkpoints of its owners (`checkpointing`), and sets of rewritten messages (`old_messages`)."""

@@ -29,36 +29,35 @@ from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokiqueue import settings
 from bokiqueue.model.events import PICKER, Acked, Checkpoint, Config, Dead, Delivered, Id, Nacked, consumer_id
-from bokiqueue.model.floor_rules import consumer_from, messages_from
 from bokiqueue.model.receipts import Receipt
-from bokiqueue.model.shard_state import Progress, Row, fold
-from bokiqueue.settings import Found, no_such_group
+from bokiqueue.model.shard_state import Progress, StreamRecord, consumer_from, fold, messages_from
+from bokiqueue.settings import VersionedConfig, no_such_group
 
 RECORDS_BETWEEN: Final = 1_000
 BYTES_BETWEEN: Final = checkpoint_rules.BYTES_BETWEEN
 
 
-class Stream(NamedTuple):
+class ConsumerStream(NamedTuple):
     """The records of a consumer stream that are not trimmed.
 
     Attributes:
         trimmed: the seqnum up to which records are trimmed.
     """
 
-    rows: list[Row]
+    rows: list[StreamRecord]
     trimmed: int
 
 
-async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stream:
+async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> ConsumerStream:
     """Read a consumer stream from `start` to `last`.
 
     Raises:
         Lost: records are lost.
     """
-    found: list[Row] = []
+    found: list[StreamRecord] = []
     trimmed = 0
     if start > last:
-        return Stream([], 0)
+        return ConsumerStream([], 0)
     async for item in log.book.read(tag, start=start, stop=last + 1):
         if isinstance(item, boki.Gap):
             if item.kind is not boki.GapKind.TRIMMED:
@@ -72,8 +71,8 @@ async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stre
             for event in PICKER.of(item.seqnum, envelope, about=id)
             if isinstance(event, Delivered | Acked | Nacked | Dead | Checkpoint)
         ]
-        found.append(Row(item.seqnum, item.time_ms, envelope.by, events))
-    return Stream(found, trimmed)
+        found.append(StreamRecord(item.seqnum, item.time_ms, envelope.by, events))
+    return ConsumerStream(found, trimmed)
 
 
 class Checkpointing:
@@ -197,7 +196,7 @@ class Checkpointing:
 
     # -- making checkpoints
 
-    async def make(self, progress: Progress, fence: Fence, found: Found) -> None:
+    async def make(self, progress: Progress, fence: Fence, found: VersionedConfig) -> None:
         """Append a checkpoint; `trim` trims by it.
 
         Raises:

@@ -14,10 +14,10 @@ from boki_common.errors import BokiError
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokiqueue.model.events import PICKER, START, Id, Old, items_of, shard_id
-from bokiqueue.model.old_rules import Waits
+from bokiqueue.model.old_rules import WaitingMessage
 
 
-class Set(NamedTuple):
+class MessageSet(NamedTuple):
     """A complete set of rewritten messages.
 
     Attributes:
@@ -33,10 +33,10 @@ class Set(NamedTuple):
     end: int
 
 
-NONE = Set(0, 0, 0, 0, 0)
+NONE = MessageSet(0, 0, 0, 0, 0)
 
 
-async def newest(log: Log, queue: str, shard: int, at_most: int) -> Set:
+async def newest(log: Log, queue: str, shard: int, at_most: int) -> MessageSet:
     """Return the newest complete set; its `covers` is 0 if there is none."""
     tag, about, place, end = tags.queue_old(queue, shard), shard_id(queue, shard), at_most, 0
     while place > 0:
@@ -51,12 +51,12 @@ async def newest(log: Log, queue: str, shard: int, at_most: int) -> Set:
         for event in PICKER.of(record.seqnum, await log.open(record), about=about):
             if isinstance(event, Old):
                 if event.last:
-                    return Set(event.covers, event.first or record.seqnum, record.seqnum, record.time_ms, end)
+                    return MessageSet(event.covers, event.first or record.seqnum, record.seqnum, record.time_ms, end)
                 place = min(place, (event.first or record.seqnum) - 1)  # its carrier did not finish it
     return NONE._replace(end=end)
 
 
-async def messages(log: Log, queue: str, shard: int, found: Set, after: Id) -> AsyncIterator[Waits]:
+async def messages(log: Log, queue: str, shard: int, found: MessageSet, after: Id) -> AsyncIterator[WaitingMessage]:
     """Yield the messages of a set behind `after`, in order.
 
     Raises:
@@ -71,7 +71,7 @@ async def messages(log: Log, queue: str, shard: int, found: Set, after: Id) -> A
             if isinstance(event, Old) and event.covers == found.covers:
                 for seqnum, number, pushed_ms, item in event.items:
                     if Id(seqnum, number) > after:
-                        yield Waits(Id(seqnum, number), pushed_ms, item)
+                        yield WaitingMessage(Id(seqnum, number), pushed_ms, item)
 
 
 async def openable(
@@ -107,8 +107,8 @@ async def openable(
 
 
 async def all_of(
-    log: Log, queue: str, shard: int, found: Set, last: int, dropped: Collection[int] = ()
-) -> AsyncIterator[Waits]:
+    log: Log, queue: str, shard: int, found: MessageSet, last: int, dropped: Collection[int] = ()
+) -> AsyncIterator[WaitingMessage]:
     """Yield all messages up to `last`: those of the set, and those pushed above it. All of them can be opened, or are dropped."""
     async for carried in messages(log, queue, shard, found, START):
         if carried.id.seqnum not in dropped:
@@ -118,7 +118,7 @@ async def all_of(
         if item.seqnum in dropped:
             continue
         for number, one in enumerate(items_of(PICKER.of(item.seqnum, await log.open(item), about=about))):
-            yield Waits(Id(item.seqnum, number), item.time_ms, one)
+            yield WaitingMessage(Id(item.seqnum, number), item.time_ms, one)
 
 
 async def _pushed(log: Log, queue: str, shard: int, start: int, last: int) -> AsyncIterator[boki.Record]:

@@ -1,1 +1,1 @@
-"""Receiving messages: consumers, their messages, and handlers."""
+"""Receiving messages. Read `consumer` (a member of a group), `messages`, `handlers`, then `receiving` (messages as workflow steps)."""

@@ -39,16 +39,14 @@ from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.model import rebalance_rules
-from bokiqueue.model.delivery_rules import CAREFUL, Hand
+from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
-from bokiqueue.model.rebalance_rules import NOBODY, Standing
+from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
-from bokiqueue.push.producer import Producer
-from bokiqueue.push.together import Together
-from bokiqueue.settings import Found, no_such_group
-from bokiqueue.shard.shard_member import Member, members_of
-from bokiqueue.shard.shard_owner import ShardOwner
+from bokiqueue.push.producer import AppendBatcher, Producer
+from bokiqueue.settings import VersionedConfig, no_such_group
+from bokiqueue.shard.shard_owner import Member, ShardOwner, members_of
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ def check_prefetch(prefetch: int) -> int:
     return prefetch
 
 
-class Claims:
+class ShardClaims:
     """The newest known claim of each shard."""
 
     def __init__(self, queue: str, shards: int, group: str) -> None:
@@ -108,7 +106,7 @@ class Claims:
             self.newest[shard] = claim
 
 
-class Pace(NamedTuple):
+class MemberLimits(NamedTuple):
     """Limits and times of a member.
 
     Attributes:
@@ -128,13 +126,13 @@ class Consumer(Generic[T]):
     """A member of a group of consumers. See the module.
 
     Attributes:
-        together: the batcher of its shards' appends.
+        batcher: the batcher of its shards' appends.
     """
 
     def __init__(
         self,
         opened: Log,
-        found: Found,
+        found: VersionedConfig,
         kind: type[T],
         group: str,
         *,
@@ -150,22 +148,22 @@ class Consumer(Generic[T]):
         self.found = found
         self._producers = dead_letters
         self._letters: tuple[str, Producer] | None = None
-        self.together: Final = Together(opened, settle=True)
+        self.batcher: Final = AppendBatcher(opened, settle=True)
         self._log = opened
         self._member = Member(who, opened.incarnations.give(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group
         tick_s = lease_rules.beat_every(member_lease_s) / 2
-        self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s, member_lease_s)
+        self._limits = MemberLimits(check_prefetch(prefetch), check_lease(lease_s), tick_s, member_lease_s)
         self._members = Members(
             opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )
         self._follower = Follower(opened)
-        self._claims = Claims(found.config.queue, found.config.shards, group)
+        self._claims = ShardClaims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
         self._taking: dict[int, ShardOwner] = {}
         """Owners whose `take` has not returned: their claim may be in the log."""
-        self._ready: deque[tuple[ShardOwner, Hand]] = deque()
+        self._ready: deque[tuple[ShardOwner, Delivery]] = deque()
         self._failed: BokiError | None = None
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
@@ -367,10 +365,10 @@ class Consumer(Generic[T]):
                 owner.expire(now_s)
             self._fill(now_s)
         while self._ready:
-            owner, hand = self._ready.popleft()
-            receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.number)
-            if owner.begin(receipt, self._pace.lease_s):
-                return Message(owner, receipt, hand, self._kind)
+            owner, delivery = self._ready.popleft()
+            receipt = Receipt(owner.shard, owner.claim, delivery.entry.id, delivery.number)
+            if owner.begin(receipt, self._limits.lease_s):
+                return Message(owner, receipt, delivery, self._kind)
         return None
 
     def renew(self, message: Message[T]) -> None:
@@ -379,7 +377,7 @@ class Consumer(Generic[T]):
         Raises:
             StaleReceipt: the message is not this member's any more.
         """
-        message.extend(self._pace.lease_s)
+        message.extend(self._limits.lease_s)
 
     def _fill(self, now_s: float) -> None:
         """Take messages of the shards in turn."""
@@ -387,16 +385,16 @@ class Consumer(Generic[T]):
         if self._keeps_quiet(owners, now_s):
             return
         busy = sum(owner.in_flight for owner in owners)
-        room = self._pace.prefetch - busy
+        room = self._limits.prefetch - busy
         for number in range(len(owners)):
             owner = owners[(self._turn + number) % len(owners)]
             if room <= 0:
                 break
             before = owner.in_flight
-            self._ready.extend((owner, hand) for hand in owner.hand_out(room, now_s))
+            self._ready.extend((owner, delivery) for delivery in owner.take_deliveries(room, now_s))
             room -= owner.in_flight - before
         self._turn += 1
-        in_flight = self._pace.prefetch - room
+        in_flight = self._limits.prefetch - room
         if in_flight > 1:
             for owner in owners:
                 owner.accompanied()
@@ -413,10 +411,10 @@ class Consumer(Generic[T]):
         if not wanting:
             self._quiet_until_s = 0.0
             return False
-        self._quiet_until_s = self._quiet_until_s or now_s + self._pace.lease_s
+        self._quiet_until_s = self._quiet_until_s or now_s + self._limits.lease_s
         if not any(owner.in_flight for owner in owners):
-            self._alone, self._quiet_until_s = wanting[0], now_s + self._pace.lease_s
-            self._ready.extend((wanting[0], hand) for hand in wanting[0].hand_out_alone(now_s))
+            self._alone, self._quiet_until_s = wanting[0], now_s + self._limits.lease_s
+            self._ready.extend((wanting[0], delivery) for delivery in wanting[0].take_delivery_alone(now_s))
             return True
         if now_s < self._quiet_until_s:
             return True
@@ -466,9 +464,9 @@ class Consumer(Generic[T]):
             self._letters = name, self._producers(name)
         return self._letters[1]
 
-    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None:
+    def deliver(self, owner: ShardOwner, deliveries: list[Delivery]) -> None:
         """Deliver messages whose DELIVER is in the log by now."""
-        self._ready.extend((owner, hand) for hand in hands)
+        self._ready.extend((owner, delivery) for delivery in deliveries)
         self.wake()
 
     def lost(self, owner: ShardOwner) -> None:
@@ -499,7 +497,7 @@ class Consumer(Generic[T]):
             return
         for event in PICKER.of(item.record.seqnum, item.envelope, about=self.found.config.queue):
             if isinstance(event, Config) and item.record.seqnum > self.found.seqnum:
-                self.found = Found(event, item.record.seqnum)
+                self.found = VersionedConfig(event, item.record.seqnum)
                 for owner in list(self._owners.values()):
                     owner.configured(event.groups.get(self._group, 0))
                 self.wake()
@@ -529,7 +527,7 @@ class Consumer(Generic[T]):
                 if not error.retryable and not isinstance(error, Fenced):
                     await self._fails(error)
                     return
-            due_s = asyncio.get_running_loop().time() + self._pace.tick_s
+            due_s = asyncio.get_running_loop().time() + self._limits.tick_s
             try:
                 async with asyncio.timeout_at(due_s):
                     await self._changed.wait()
@@ -539,7 +537,7 @@ class Consumer(Generic[T]):
 
     def _warn_if_late(self, due_s: float) -> None:
         """Warn if the event loop stood still since `due_s`, naming the messages whose handlers may have blocked it."""
-        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._pace.member_lease_s)
+        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._limits.member_lease_s)
         if late_s:
             log.warning(
                 lease_rules.LOOP_LATE,
@@ -560,7 +558,7 @@ class Consumer(Generic[T]):
         await self._members.__aexit__(None, None, None)
         self.wake()
 
-    def _standing(self, shard: int) -> Standing:
+    def _standing(self, shard: int) -> ShardStanding:
         claim = self._claims.newest[shard]
         holder = claim.who if claim is not None else NOBODY
         if (
@@ -572,7 +570,7 @@ class Consumer(Generic[T]):
             self._another_took(claim)
             holder += " (another of this name)"
         dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
-        return Standing(holder, shard in self._owners, dead)
+        return ShardStanding(holder, shard in self._owners, dead)
 
     def _another_took(self, claim: Claim) -> None:
         """Log once that another process took shards under the name of this member."""
@@ -615,7 +613,7 @@ class Consumer(Generic[T]):
         self._changed.set()
 
     def _owner_of(self, shard: int) -> ShardOwner:
-        return ShardOwner(self._log, shard, self._group, member=self._member, around=self, follower=self._follower)
+        return ShardOwner(self._log, shard, self._group, member=self._member, host=self, follower=self._follower)
 
     async def _take(self, shard: int) -> None:
         owner, newest = self._taking.get(shard), self._claims.newest[shard]

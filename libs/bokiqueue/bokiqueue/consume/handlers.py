@@ -49,17 +49,17 @@ SPARE_S: Final = 1.0
 log = get_logger(__name__)
 
 
-class Takes(Protocol):
+class AckTransaction(Protocol):
     """A transaction that the ACK of a message can be added to."""
 
     def add(self, part: Contribution) -> None: ...
 
 
-X = TypeVar("X", bound=Takes)
-X_co = TypeVar("X_co", covariant=True, bound=Takes)
+X = TypeVar("X", bound=AckTransaction)
+X_co = TypeVar("X_co", covariant=True, bound=AckTransaction)
 
 
-class Transacts(Protocol[X_co]):
+class TransactionRunner(Protocol[X_co]):
     """An object that runs transactions, such as a `bokistore.BokiStore`."""
 
     async def transact(self, body: Callable[[X_co], Awaitable[None]]) -> Any: ...
@@ -76,7 +76,7 @@ class Handler(Generic[T, X]):
     def __init__(
         self,
         consume: Callable[[], Consumer[T]],
-        store: Transacts[X],
+        store: TransactionRunner[X],
         body: Callable[[Message[T], X], Awaitable[None]],
         *,
         at_once: int,

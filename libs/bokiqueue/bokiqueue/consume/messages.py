@@ -1,4 +1,4 @@
-"""A message in the hands of its handler.
+"""A message that its handler has.
 
     async with message: await send(message.body)          # acked on exit; redelivered, and the error raised, after an error
 
@@ -19,11 +19,11 @@ from bokilib.errors import AppendUnknown
 from bokilib.records.contribution import Contribution
 from bokiqueue import attempts
 from bokiqueue.errors import StaleReceipt
-from bokiqueue.model.delivery_rules import Hand
+from bokiqueue.model.delivery_rules import Delivery
 from bokiqueue.model.events import Item, Source
 from bokiqueue.model.items import body_of, delay_ms
 from bokiqueue.model.receipts import Receipt
-from bokiqueue.shard.shard_owner import Lost, ShardOwner
+from bokiqueue.shard.shard_owner import Redelivery, ShardOwner
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def check_lease(lease_s: float) -> float:
 
 
 class Message(Generic[T]):
-    """A message in the hands of its handler. See the module.
+    """A message that its handler has. See the module.
 
     Attributes:
         id: (shard, seqnum, number), the same at each delivery: for effects outside of the log that must happen once.
@@ -56,13 +56,13 @@ class Message(Generic[T]):
         given_up: True if its handler's error was the last one, after which it is not redelivered.
     """
 
-    def __init__(self, owner: ShardOwner, receipt: Receipt, hand: Hand, kind: type[T]) -> None:
-        item = hand.entry.item
+    def __init__(self, owner: ShardOwner, receipt: Receipt, delivery: Delivery, kind: type[T]) -> None:
+        item = delivery.entry.item
         self.id: Final = (receipt.shard, *receipt.id)
-        self.attempt: Final = hand.attempt
+        self.attempt: Final = delivery.attempt
         self.key: Final = item.key
         self.priority: Final = item.priority
-        self.pushed_ms: Final = hand.entry.pushed_ms
+        self.pushed_ms: Final = delivery.entry.pushed_ms
         self.source: Final[Source | None] = item.source
         self.item: Final[Item] = item
         self.parted = False
@@ -111,7 +111,7 @@ class Message(Generic[T]):
 
     def nack(self, delay_s: float = 0.0) -> asyncio.Future[None]:
         """Fail this attempt. The message is redelivered after `delay_s` seconds, and messages of its key wait for it. Raises as `ack`."""
-        sent = self._owner.nack(self.receipt, Lost(delay_ms(delay_s), failed=True))
+        sent = self._owner.nack(self.receipt, Redelivery(delay_ms(delay_s), failed=True))
         self._decided = True
         return sent
 
@@ -210,9 +210,9 @@ class Message(Generic[T]):
     def give_back(self, error: BaseException | None) -> None:
         """Release the message after an error, or after None for one that the handler returned. No effect if another handler has it."""
         self._owner.check_here()
-        self._returns(self._lost(error) if error is not None else Lost(delay_ms(self._after_s()), failed=True))
+        self._returns(self._lost(error) if error is not None else Redelivery(delay_ms(self._after_s()), failed=True))
 
-    def _returns(self, lost: Lost) -> None:
+    def _returns(self, lost: Redelivery) -> None:
         try:
             self.given_up = self._owner.gives_up(self.receipt, lost)
             _ = self._owner.nack(self.receipt, lost)
@@ -220,15 +220,15 @@ class Message(Generic[T]):
         except StaleReceipt:
             pass  # another handler has it by now
 
-    def _lost(self, error: BaseException | None) -> Lost:
+    def _lost(self, error: BaseException | None) -> Redelivery:
         """Return how the message is redelivered after an error, None if its record lost to another."""
         if error is None or attempts.stopped(error):
-            return Lost()
+            return Redelivery()
         at_once = (
             self._again_s is None and self._parts > 0 and attempts.lost(error)
         )  # else another record lost, and may lose again and again
         again_s = 0.0 if at_once else self._after_s()
-        return Lost(delay_ms(again_s), failed=attempts.failed(error), error=error)
+        return Redelivery(delay_ms(again_s), failed=attempts.failed(error), error=error)
 
     def _after_s(self) -> float:
         return attempts.backoff_s(self.attempt) if self._again_s is None else self._again_s

@@ -39,7 +39,7 @@ from bokiqueue.errors import StaleReceipt
 T = TypeVar("T")
 
 
-class Stages(Protocol):
+class StepTransaction(Protocol):
     """A transaction, as far as a step needs it."""
 
     def add(self, part: Contribution) -> None: ...
@@ -47,10 +47,10 @@ class Stages(Protocol):
     def end(self) -> None: ...
 
 
-X = TypeVar("X", bound=Stages)
+X = TypeVar("X", bound=StepTransaction)
 
 
-class Stores(Protocol[X]):
+class StepStore(Protocol[X]):
     """A store that begins and commits transactions, such as a `bokistore.BokiStore`."""
 
     @property
@@ -99,7 +99,7 @@ class Receiving(Generic[T, X]):
     Invariant: a message is with one step at a time, or waits for the next one.
     """
 
-    def __init__(self, messages: Consumer[T], store: Stores[X], *, again_s: float = BACKOFF_S) -> None:
+    def __init__(self, messages: Consumer[T], store: StepStore[X], *, again_s: float = BACKOFF_S) -> None:
         """Prepare the store.
 
         Args:

@@ -1,1 +1,1 @@
-"""Looking at queues, redriving dead letters, and rewriting what must outlive old records."""
+"""Looking at queues (`inspection`), and rewriting records out of old terms (`carrying`)."""

@@ -41,12 +41,12 @@ from bokiqueue.model.events import (
     consumer_id,
     shard_id,
 )
-from bokiqueue.model.old_rules import Parts, Waits, is_old, is_over
+from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_old, is_over
 from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.model.shard_state import Progress, fold
 from bokiqueue.popper import ShardPopper
-from bokiqueue.settings import Found
-from bokiqueue.shard.shard_member import fence_name
+from bokiqueue.settings import VersionedConfig
+from bokiqueue.shard.shard_owner import fence_name
 
 MARKS: Final = 512
 """The most trim marks in one command."""
@@ -61,7 +61,7 @@ def parts_of(event: AnyEvent) -> list[str]:
     return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
 
 
-async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]) -> None:
+async def trim_dropped(log: Log, found: VersionedConfig, groups: Sequence[tuple[int, str]]) -> None:
     """Trim the consumer streams of groups that were dropped.
 
     Streams are trimmed only below the settings that were read, which lack these groups: a group that is registered
@@ -98,14 +98,14 @@ async def trim_deleted(log: Log, config: Config, place: int) -> None:
         await log.book.trim(marks[first : first + MARKS])
 
 
-class Turn(NamedTuple):
+class RewriteTurn(NamedTuple):
     """A queue in a round of rewriting.
 
     Attributes:
         fence: expectations of the carrier's records.
     """
 
-    found: Found
+    found: VersionedConfig
     now_ms: int
     carry_ms: int
     fence: Expected
@@ -172,7 +172,7 @@ class QueueCarried:
             await trim_deleted(self._log, before, found.seqnum)
             await self._log.book.trim([(tags.queue_config(queue), found.seqnum + 1)])
             return 0
-        turn, carried = Turn(found, now_ms, carry_ms, fence), 0
+        turn, carried = RewriteTurn(found, now_ms, carry_ms, fence), 0
         record = await self._log.book.read_prev(tags.queue_config(queue), at_most=found.seqnum)
         if record is not None and turn.is_old(record.time_ms):
             turn = turn._replace(found=await settings.again(self._log, found))
@@ -182,7 +182,7 @@ class QueueCarried:
             carried += await self._carry_shard(turn, shard)
         return carried
 
-    async def _carry_shard(self, turn: Turn, shard: int) -> int:
+    async def _carry_shard(self, turn: RewriteTurn, shard: int) -> int:
         config = turn.found.config
         if config.mode == "pop":
             carried, come = await self._carry_pops(turn, shard)
@@ -195,7 +195,7 @@ class QueueCarried:
 
     # -- progress of groups
 
-    async def _carry_group(self, turn: Turn, shard: int, group: str) -> int:
+    async def _carry_group(self, turn: RewriteTurn, shard: int, group: str) -> int:
         """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records."""
         config = turn.found.config
         tag = tags.queue_owner(config.queue, shard, group)
@@ -238,7 +238,7 @@ class QueueCarried:
         found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
         return fold(found.rows, config.groups[group], config.dedup_ms).progress
 
-    async def _carry_pops(self, turn: Turn, shard: int) -> tuple[int, list[Progress]]:
+    async def _carry_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, list[Progress]]:
         """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.
 
         The oldest checkpoint counts, since a process that popped may still fold from it.
@@ -252,7 +252,7 @@ class QueueCarried:
 
     # -- messages
 
-    async def _carry_messages(self, turn: Turn, shard: int, come: Sequence[Progress]) -> int:
+    async def _carry_messages(self, turn: RewriteTurn, shard: int, come: Sequence[Progress]) -> int:
         """Append a new set of messages if an old message waits, then trim the records that the set replaces."""
         queue = turn.found.config.queue
         snapshot = await self._log.book.now(consistency="linearizable")
@@ -278,7 +278,7 @@ class _Carrying:
         parts: the number of parts appended.
     """
 
-    def __init__(self, log: Log, turn: Turn, shard: int, before: old_messages.Set, snapshot: int) -> None:
+    def __init__(self, log: Log, turn: RewriteTurn, shard: int, before: old_messages.MessageSet, snapshot: int) -> None:
         self.covers = before.covers
         self.first = 0
         self.parts = 0
@@ -298,7 +298,7 @@ class _Carrying:
         )
         if self.covers <= self._before.covers and not (self._before.covers and self._turn.is_old(self._before.time_ms)):
             return
-        part = Parts()
+        part = SetPartBuilder()
         async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
             if come and all(is_over(one.id, group) for group in come):
                 continue
@@ -308,7 +308,7 @@ class _Carrying:
         if part.items:
             await self._append(part.cut(), last=True)
 
-    async def _append(self, items: Sequence[Waits], *, last: bool) -> None:
+    async def _append(self, items: Sequence[WaitingMessage], *, last: bool) -> None:
         """Append one part, which expects the part before it."""
         queue = self._turn.found.config.queue
         rows = tuple((one.id.seqnum, one.id.number, one.pushed_ms, one.item) for one in items)

@@ -18,8 +18,8 @@ from bokilib.follow.members import PICKER as BEATS
 from bokilib.records import tags
 from bokilib.records.codec import Json
 from bokiqueue.checkpoint.checkpointing import stream
-from bokiqueue.checkpoint.old_messages import Set, messages, newest
-from bokiqueue.model.delivery_rules import Deliveries, Entry
+from bokiqueue.checkpoint.old_messages import MessageSet, messages, newest
+from bokiqueue.model.delivery_rules import BufferedMessage, DeliverySchedule
 from bokiqueue.model.events import (
     PICKER,
     START,
@@ -40,7 +40,7 @@ from bokiqueue.model.pop_state import PopState
 from bokiqueue.model.pop_state import decode as pop_decode
 from bokiqueue.model.shard_state import fold
 from bokiqueue.settings import no_such_group
-from bokiqueue.shard.shard_member import members_of
+from bokiqueue.shard.shard_owner import members_of
 
 MANY: Final = 255
 """The most places in one call of `read_prev_many`."""
@@ -72,7 +72,7 @@ class ShardStats(NamedTuple):
     unopened: int = 0
 
 
-class Seen(NamedTuple):
+class SeenMember(NamedTuple):
     """A member of a group, and the time of its newest heartbeat by the log's clock.
 
     Attributes:
@@ -99,7 +99,7 @@ class Stats(NamedTuple):
     paused: bool
     shards: list[ShardStats]
     now_ms: int
-    members: Sequence[Seen] = ()
+    members: Sequence[SeenMember] = ()
     at_ms: int = 0
 
     @property
@@ -286,7 +286,7 @@ async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int,
     return _Shard(stats, peeked[:most], max((one.pushed_ms for one in peeked), default=0))
 
 
-def _peeked(shard: int, entry: Entry, state: str, attempts: int) -> Peeked:
+def _peeked(shard: int, entry: BufferedMessage, state: str, attempts: int) -> Peeked:
     item = entry.item
     return Peeked(
         shard,
@@ -307,12 +307,12 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
-    deliveries = Deliveries(id, progress, attempts_most=0, careful=False, dropped=config.dropped)
+    schedule = DeliverySchedule(id, progress, attempts_most=0, careful=False, dropped=config.dropped)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     old = await newest(log, config.queue, shard, snapshot)
     async for one in messages(log, config.queue, shard, old, Id(progress.floor.seqnum, -1)):
-        deliveries.offer_some(one.id.seqnum, one.pushed_ms, [(one.id.number, one.item)])
+        schedule.offer_some(one.id.seqnum, one.pushed_ms, [(one.id.number, one.item)])
     async for item in log.book.read(tag, start=max(progress.floor.seqnum, old.covers + 1, 1), stop=snapshot + 1):
         if isinstance(item, boki.Gap):
             await _check_still(log, config.queue, shard, old, item)
@@ -322,14 +322,14 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
         except BokiError as error:
             if error.retryable:
                 raise
-            deliveries.passes(item.seqnum)
+            schedule.passes(item.seqnum)
             if item.seqnum in config.dropped:
                 continue
             closed.append(Peeked(shard, item.seqnum, 0, item.time_ms, "unopened", 0, None, None, str(error)))
             continue
-        deliveries.offer(item.seqnum, item.time_ms, items_of(events))
+        schedule.offer(item.seqnum, item.time_ms, items_of(events))
     peeked = []
-    for entry in deliveries.entries.values():
+    for entry in schedule.entries.values():
         state = "in flight" if progress.is_delivered(entry.id) else "delayed" if entry.due_ms else "waits"
         peeked.append(_peeked(shard, entry, state, progress.attempt(entry.id)))
     return sorted([*peeked, *closed], key=lambda one: (one.seqnum, one.number))
@@ -360,7 +360,7 @@ async def check_unopened(log: Log, config: Config, seqnum: int) -> None:
     )
 
 
-async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap) -> None:
+async def _check_still(log: Log, queue: str, shard: int, old: MessageSet, gap: boki.Gap) -> None:
     """Raise Trimmed if the gap is due to messages that were rewritten since `old` was read."""
     if gap.kind is not boki.GapKind.TRIMMED or gap.last <= old.covers:
         return
@@ -368,7 +368,7 @@ async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap
         raise gap.error()
 
 
-async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[Entry]:
+async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[BufferedMessage]:
     """Return the waiting messages of a shard that is popped."""
     ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "")
     state = PopState(START, 0)
@@ -409,13 +409,13 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
             if any(isinstance(event, Popped) and event.id == ids[1] for event in events):
                 state.popped(item.seqnum, mine=False)
     state.reaches(snapshot)
-    return [Entry(id, item, times[id.seqnum]) for id, item in state.waiting()]
+    return [BufferedMessage(id, item, times[id.seqnum]) for id, item in state.waiting()]
 
 
-async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[Seen]:
+async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[SeenMember]:
     """Return members whose heartbeats are kept. Records of later versions or of other writers in the stream are skipped."""
     about = members_of(config.queue, group)
-    seen: dict[str, Seen] = {}
+    seen: dict[str, SeenMember] = {}
     async for item in log.book.read(tags.member(about), start=1, stop=snapshot + 1):
         if isinstance(item, boki.Gap):
             continue
@@ -425,7 +425,7 @@ async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[
             if error.retryable:
                 raise
             continue
-        seen.update((beat.member, Seen(beat.member, item.time_ms, beat.leaving)) for beat in beats)
+        seen.update((beat.member, SeenMember(beat.member, item.time_ms, beat.leaving)) for beat in beats)
     return [seen[name] for name in sorted(seen)]
 
 

@@ -1,1 +1,1 @@
-"""The format of queues: events, shard state, and the rules of delivery. Pure."""
+"""The format of queues and the rules of delivery. Pure. Read `events`, `items`, `shard_state`, then `delivery_rules` and its parts."""

@@ -45,8 +45,8 @@ import msgspec
 from boki_common.limits import MIB
 from bokiqueue.attempts import BACKOFF_MOST_S, BACKOFF_S, backoff_s
 from bokiqueue.model.events import Delivered, Id, Item
-from bokiqueue.model.limit_rules import KeyRate
-from bokiqueue.model.priority_rules import Ready
+from bokiqueue.model.limit_rules import KeyRateLimits
+from bokiqueue.model.priority_rules import ReadyMessages
 from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, Progress
 
 CAREFUL: Final = 1_024
@@ -59,7 +59,7 @@ WAITING_BYTES: Final = 64 * MIB
 """The most bytes of bodies in memory beyond `READ_AHEAD` messages."""
 
 
-class Entry:
+class BufferedMessage:
     """A message in memory.
 
     Attributes:
@@ -95,15 +95,15 @@ class Flight:
         self.pinned = False
 
 
-class Hand(NamedTuple):
+class Delivery(NamedTuple):
     """A message to deliver. `attempt` and `number` are those of its `Flight`."""
 
-    entry: Entry
+    entry: BufferedMessage
     attempt: int
     number: int
 
 
-class Batch(NamedTuple):
+class DeliveryBatch(NamedTuple):
     """Messages that are delivered together.
 
     Attributes:
@@ -112,16 +112,16 @@ class Batch(NamedTuple):
         dead: messages to give up instead, each with the number of failed attempts.
     """
 
-    hands: list[Hand]
+    deliveries: list[Delivery]
     delivered: Delivered | None
     logged_first: bool
-    dead: list[Hand]
+    dead: list[Delivery]
 
 
-NO_BATCH: Final = Batch([], None, False, [])
+NO_BATCH: Final = DeliveryBatch([], None, False, [])
 
 
-class Deliveries:
+class DeliverySchedule:
     """The messages of a shard that are in memory, and the order in which they are delivered. See the module.
 
     Invariants: at most one message of a key is in flight; no finished message is in memory.
@@ -140,8 +140,8 @@ class Deliveries:
         careful: bool,
         since_ms: int = 0,
         only: Callable[[Item], bool] | None = None,
-        keys: KeyRate | None = None,
-        ready: Ready | None = None,
+        keys: KeyRateLimits | None = None,
+        ready: ReadyMessages | None = None,
         dropped: Collection[int] = (),
         backoff_s: float = BACKOFF_S,
     ) -> None:
@@ -161,9 +161,9 @@ class Deliveries:
         self.progress: Final = progress
         self.reached = max(progress.floor.seqnum - 1, 0)
         self.flights: Final[dict[Id, Flight]] = {}
-        self.entries: Final[dict[Id, Entry]] = {}
+        self.entries: Final[dict[Id, BufferedMessage]] = {}
         self._id = id
-        self._rates = keys if keys is not None else KeyRate(0.0, 0)
+        self._rates = keys if keys is not None else KeyRateLimits(0.0, 0)
         self.attempts_most = attempts_most
         self._since_ms = since_ms
         self._backoff_s = backoff_s
@@ -171,7 +171,7 @@ class Deliveries:
         self._only = only
         self._others = 0
         """The number of messages in memory that are for other owners."""
-        self._hands = 0
+        self._numbers = 0
         self._bytes = 0
         self._suspects: set[Id] = set()
         self._culprits: set[Id] = set()
@@ -180,7 +180,7 @@ class Deliveries:
         self._suspecting = careful
         self._careful = CAREFUL if careful else 0
         self._fresh: deque[Id] = deque()
-        self._ready = ready if ready is not None else Ready()
+        self._ready = ready if ready is not None else ReadyMessages()
         self._later: list[tuple[int, Id]] = []
         self._keys: dict[str, deque[Id]] = {}
         self._urgent: dict[str, list[int]] = {}
@@ -229,7 +229,7 @@ class Deliveries:
             if compares and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
             if not self.progress.is_over(id):
-                self._keep(Entry(id, item, time_ms))
+                self._keep(BufferedMessage(id, item, time_ms))
         self.reaches(seqnum)
 
     def reaches(self, seqnum: int) -> None:
@@ -252,7 +252,7 @@ class Deliveries:
             return None
         return next((seqnum for seqnum in self._unopened if seqnum > self.progress.read), None)
 
-    def _waits(self, entry: Entry) -> bool:
+    def _waits(self, entry: BufferedMessage) -> bool:
         """Return True if an unopened record keeps a message back."""
         if not self._unopened:
             return False
@@ -318,7 +318,7 @@ class Deliveries:
 
     # -- lines
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: BufferedMessage) -> None:
         id, key = entry.id, entry.item.key
         self.entries[id] = entry
         self._bytes += memoryview(entry.item.body).nbytes
@@ -346,7 +346,7 @@ class Deliveries:
                 return
         self._line_up(entry)
 
-    def _died_with(self, entry: Entry) -> None:
+    def _died_with(self, entry: BufferedMessage) -> None:
         """Restrict a message that the owner before had delivered when it died."""
         guard = self.progress.guarded.get(entry.id, 0)
         if not guard:
@@ -363,7 +363,7 @@ class Deliveries:
         last = bool(self.attempts_most) and self.progress.attempt(id) >= self.attempts_most
         return guard == ALONE or (guard == BY_ITSELF and not last)
 
-    def _raise_head(self, head: Entry, priority: int) -> None:
+    def _raise_head(self, head: BufferedMessage, priority: int) -> None:
         """Line up the first message of a key again after a message of higher priority came behind it."""
         if priority > head.item.priority and not head.due_ms and head.id not in self.flights:
             self._line_up(head)
@@ -372,7 +372,7 @@ class Deliveries:
         """Return the priority of a message: for the first of a key, the highest of those that wait behind it."""
         return max(self._urgent.get(item.key, ()), default=0) if item.key is not None else item.priority
 
-    def _line_up(self, entry: Entry) -> None:
+    def _line_up(self, entry: BufferedMessage) -> None:
         if self._waits(entry):
             self._behind[entry.id] = None
         elif entry.due_ms:
@@ -388,16 +388,16 @@ class Deliveries:
         """Return the time, by the log's clock, at which another message becomes due; None if none waits for its time."""
         return self._later[0][0] if self._later else None
 
-    def take(self, most: int, now_ms: int) -> Batch:
+    def take(self, most: int, now_ms: int) -> DeliveryBatch:
         """Take up to `most` messages that may be delivered now."""
         self._become_due(now_ms)
         if self._suspects:
             batch = self._take_suspect(most, now_ms)
             if batch is not None:
                 return batch
-        hands: list[Hand] = []
-        dead: list[Hand] = []
-        while len(hands) < most:
+        deliveries: list[Delivery] = []
+        dead: list[Delivery] = []
+        while len(deliveries) < most:
             next_id = self._ready.next()
             if next_id is None:
                 break
@@ -406,10 +406,10 @@ class Deliveries:
             if self._waits_for_its_key(next_id, now_ms):
                 continue
             self._ready.taken()
-            hand = self._hand(next_id)
-            self.flights[next_id] = Flight(hand.attempt, hand.number)  # it may be lined up twice
-            (dead if self._too_often(hand) else hands).append(hand)
-        return self._batch(hands, dead)
+            delivery = self._delivery(next_id)
+            self.flights[next_id] = Flight(delivery.attempt, delivery.number)  # it may be lined up twice
+            (dead if self._too_often(delivery) else deliveries).append(delivery)
+        return self._batch(deliveries, dead)
 
     def _become_due(self, now_ms: int) -> None:
         """Line up messages whose time has come."""
@@ -427,7 +427,7 @@ class Deliveries:
         self._become_due(now_ms)
         return bool(self._alone)
 
-    def take_alone(self, now_ms: int) -> Batch:
+    def take_alone(self, now_ms: int) -> DeliveryBatch:
         """Take the oldest culprit. Its member may deliver no other message until this one is decided or its lease ends."""
         assert not self.flights, "it is handed out alone"
         return self._take_only(min(self._alone), now_ms, ALONE) if self.wants_alone(now_ms) else NO_BATCH
@@ -496,7 +496,7 @@ class Deliveries:
         self._rates.take(entry.item.key, now_ms)
         return False
 
-    def _take_suspect(self, most: int, now_ms: int) -> Batch | None:
+    def _take_suspect(self, most: int, now_ms: int) -> DeliveryBatch | None:
         """Take the oldest suspect, or the first message of its key, and nothing beside it; None if all suspects wait for their time."""
         heads = {self._keys[key][0] for id in self._suspects if (key := self.entries[id].item.key) is not None}
         able = [id for id in self._ready if id in self._suspects] or [id for id in self._ready if id in heads]
@@ -506,49 +506,51 @@ class Deliveries:
             return NO_BATCH
         return self._take_only(min(able), now_ms, SINGLY if min(able) in self._suspects else 0)
 
-    def _take_only(self, id: Id, now_ms: int, guard: int) -> Batch:
+    def _take_only(self, id: Id, now_ms: int, guard: int) -> DeliveryBatch:
         self._ready.discard(id)
         self._alone.pop(id, None)
         if self._waits_for_its_key(id, now_ms):
             return NO_BATCH
-        hand = self._hand(id)
+        delivery = self._delivery(id)
         self._culprits.discard(id)
-        return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [], guard)
+        return self._batch([], [delivery]) if self._too_often(delivery) else self._batch([delivery], [], guard)
 
-    def _hand(self, id: Id) -> Hand:
+    def _delivery(self, id: Id) -> Delivery:
         failed_alone = id in self._culprits and self._failed_alone(id)
-        self._hands += 1
-        return Hand(self.entries[id], self.progress.next_attempt(id) + failed_alone, self._hands)
+        self._numbers += 1
+        return Delivery(self.entries[id], self.progress.next_attempt(id) + failed_alone, self._numbers)
 
-    def _too_often(self, hand: Hand) -> bool:
-        return bool(self.attempts_most) and hand.attempt > self.attempts_most
+    def _too_often(self, delivery: Delivery) -> bool:
+        return bool(self.attempts_most) and delivery.attempt > self.attempts_most
 
-    def _batch(self, hands: list[Hand], dead: list[Hand], guard: int = 0) -> Batch:
+    def _batch(self, deliveries: list[Delivery], dead: list[Delivery], guard: int = 0) -> DeliveryBatch:
         """Return the event to append for these messages, which are in flight from now on."""
-        gone = [hand._replace(attempt=hand.attempt - 1) for hand in dead]
-        for hand in (*hands, *dead):
-            self.flights[hand.entry.id] = Flight(hand.attempt, hand.number)
-        for hand in dead:
-            self.flights[hand.entry.id].pinned = True
-        if not hands:
-            return Batch([], None, False, gone)
+        gone = [delivery._replace(attempt=delivery.attempt - 1) for delivery in dead]
+        for delivery in (*deliveries, *dead):
+            self.flights[delivery.entry.id] = Flight(delivery.attempt, delivery.number)
+        for delivery in dead:
+            self.flights[delivery.entry.id].pinned = True
+        if not deliveries:
+            return DeliveryBatch([], None, False, gone)
         before = self.progress.upto
-        upto = max(before, *(hand.entry.id for hand in hands))
+        upto = max(before, *(delivery.entry.id for delivery in deliveries))
         held = []
         while self._fresh and self._fresh[0] <= upto:
             id = self._fresh.popleft()
             if id not in self.flights:
                 held.append(id)
         again = tuple(
-            (hand.entry.id.seqnum, hand.entry.id.number, hand.attempt) for hand in hands if hand.entry.id <= before
+            (delivery.entry.id.seqnum, delivery.entry.id.number, delivery.attempt)
+            for delivery in deliveries
+            if delivery.entry.id <= before
         )
         unopened = [one for one in self._unopened if one <= upto.seqnum and one not in self.progress.unopened]
-        guarded = tuple((hand.entry.id.seqnum, hand.entry.id.number, guard) for hand in hands if guard)
+        guarded = tuple((delivery.entry.id.seqnum, delivery.entry.id.number, guard) for delivery in deliveries if guard)
         delivered = Delivered(self._id, upto, tuple(held), again, tuple(unopened), guarded)
         logged_first = bool(self._suspects) or guard > 0 or self._careful > 0
-        self._careful = max(0, self._careful - (len(hands) - len(again)))
+        self._careful = max(0, self._careful - (len(deliveries) - len(again)))
         self.progress.apply(delivered)
-        return Batch(hands, delivered, logged_first, gone)
+        return DeliveryBatch(deliveries, delivered, logged_first, gone)
 
     # -- handlers
 

@@ -64,7 +64,7 @@ def check_key_rate(per_second: float) -> float:
     return per_second
 
 
-class Rate:
+class RateLimit:
     """A token bucket of deliveries. All times are of one monotonic clock."""
 
     def __init__(self, per_second: float, now_s: float) -> None:
@@ -99,7 +99,7 @@ class Rate:
         self._at_s = max(self._at_s, now_s)
 
 
-class KeyRate:
+class KeyRateLimits:
     """Times at which the next message of each key may be delivered, by the log's clock.
 
     Invariant: no message of a forgotten key has to wait.

@@ -22,7 +22,7 @@ PART_BYTES: Final = 256 * 1024
 AROUND: Final = 64
 
 
-class Waits(NamedTuple):
+class WaitingMessage(NamedTuple):
     """A waiting message.
 
     Attributes:
@@ -44,13 +44,13 @@ def is_old(time_ms: int, now_ms: int, carry_ms: int) -> bool:
     return now_ms - time_ms >= carry_ms // 2
 
 
-def size_of(one: Waits) -> int:
+def size_of(one: WaitingMessage) -> int:
     """Return the approximate size of a message in a part, in bytes."""
     item = one.item
     return AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "")
 
 
-class Renewal:
+class RewriteTimer:
     """The times at which an owner rewrites its own records: at half of the age that none may reach. Times are of the log.
 
     Attributes:
@@ -73,14 +73,14 @@ class Renewal:
         return self.due
 
 
-class Parts:
+class SetPartBuilder:
     """The messages of the next part of a set."""
 
     def __init__(self) -> None:
-        self.items: list[Waits] = []
+        self.items: list[WaitingMessage] = []
         self._size = 0
 
-    def takes(self, one: Waits) -> bool:
+    def takes(self, one: WaitingMessage) -> bool:
         """Add a message and return True, or return False if there is no room for it."""
         size = size_of(one)
         if self.items and self._size + size > PART_BYTES:
@@ -89,7 +89,7 @@ class Parts:
         self._size += size
         return True
 
-    def cut(self) -> list[Waits]:
+    def cut(self) -> list[WaitingMessage]:
         """Return the messages of the part, and begin the next one."""
         found, self.items, self._size = self.items, [], 0
         return found

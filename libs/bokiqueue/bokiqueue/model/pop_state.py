@@ -21,10 +21,10 @@ import msgspec
 
 from bokilib.retention.checkpoint_rules import WholeCheckpoint
 from bokiqueue.model.events import Id, Item
-from bokiqueue.model.priority_rules import Ready
+from bokiqueue.model.priority_rules import ReadyMessages
 
 
-class Head(msgspec.Struct, array_like=True, frozen=True):
+class PopCheckpoint(msgspec.Struct, array_like=True, frozen=True):
     """The data of a checkpoint.
 
     Attributes:
@@ -39,7 +39,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Head)
+_decoder: Final = msgspec.msgpack.Decoder(PopCheckpoint)
 
 
 class PopState:
@@ -61,7 +61,7 @@ class PopState:
         self._waiting: dict[Id, Item] = {}
         self._order: deque[Id] = deque()
         self._gone = set(gone)
-        self._ready = Ready(passed)
+        self._ready = ReadyMessages(passed)
         self._carried: deque[tuple[Id, Item]] = deque()
         self._read: deque[tuple[Id, Item]] = deque()
 
@@ -128,7 +128,7 @@ class PopState:
 
     def encode(self) -> bytes:
         """Return the data of a checkpoint."""
-        return _encoder.encode(Head(self.head, tuple(sorted(self._gone)), self._ready.passed))
+        return _encoder.encode(PopCheckpoint(self.head, tuple(sorted(self._gone)), self._ready.passed))
 
 
 def decode(data: bytes, covers: int) -> PopState:

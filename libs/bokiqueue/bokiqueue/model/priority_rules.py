@@ -33,7 +33,7 @@ def check_priority(priority: int) -> int:
     return priority
 
 
-class Ready:
+class ReadyMessages:
     """The ready messages in the order of their delivery. See the module.
 
     Attributes:

@@ -38,7 +38,7 @@ def plan(queue: str, group: str, shards: int, members: Sequence[str]) -> list[st
     return [names[(first + shard) % len(names)] for shard in range(shards)]
 
 
-class Standing(NamedTuple):
+class ShardStanding(NamedTuple):
     """The known state of a shard.
 
     Attributes:
@@ -52,14 +52,14 @@ class Standing(NamedTuple):
     dead: bool
 
 
-class Moves(NamedTuple):
+class ShardMoves(NamedTuple):
     """Shards, by number, that a member is to take and to release."""
 
     take: list[int]
     give: list[int]
 
 
-def moves(me: str, planned: Sequence[str], standings: Sequence[Standing]) -> Moves:
+def moves(me: str, planned: Sequence[str], standings: Sequence[ShardStanding]) -> ShardMoves:
     """Return the shards that this member is to take and to release."""
     take, give = [], []
     for shard, (member, standing) in enumerate(zip(planned, standings, strict=True)):
@@ -68,4 +68,4 @@ def moves(me: str, planned: Sequence[str], standings: Sequence[Standing]) -> Mov
                 give.append(shard)
         elif standing.holder == me or (member == me and (standing.holder == NOBODY or standing.dead)):
             take.append(shard)
-    return Moves(take, give)
+    return ShardMoves(take, give)

@@ -21,17 +21,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bokilib.retention.checkpoint_rules import CheckpointPart, newest_first
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import START, Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
 
 
-class Kept(msgspec.Struct, array_like=True, frozen=True):
+class DedupWindow:
+    """Deduplication ids, each with the time of its first message, oldest first.
+
+    Of several messages of a shard with one id the first counts, and those within `window_ms` of it, by the clock of the
+    log, are dropped. Every reader compares the messages in their order and by the times of their records, so all decide
+    alike.
+    """
+
+    def __init__(self, window_ms: int, first_ms: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
+        self.window_ms = window_ms
+        self._first_ms: dict[str, int] = dict(first_ms)
+
+    def __len__(self) -> int:
+        return len(self._first_ms)
+
+    def twice(self, dedup: str, time_ms: int) -> bool:
+        """Return True if a message is a duplicate; else remember it as the first of its id."""
+        self._forget(time_ms)
+        if dedup in self._first_ms:
+            return True
+        self._first_ms[dedup] = time_ms
+        return False
+
+    def _forget(self, now_ms: int) -> None:
+        """Forget ids whose window has passed. Times of a log never fall, so the oldest come first."""
+        over = []
+        for dedup, first_ms in self._first_ms.items():
+            if now_ms - first_ms <= self.window_ms:
+                break
+            over.append(dedup)
+        for dedup in over:
+            del self._first_ms[dedup]
+
+    def items(self) -> list[tuple[str, int]]:
+        """Return the ids that a checkpoint has to contain.
+
+        They are as of the newest message compared, not of the current time: the next message may be hardly younger.
+        """
+        return list(self._first_ms.items())
+
+
+class CheckpointData(msgspec.Struct, array_like=True, frozen=True):
     """The data of a checkpoint.
 
     Attributes:
@@ -59,7 +99,7 @@ ALONE: Final = 2
 BY_ITSELF: Final = 3
 """As `ALONE`, but by chance: it ends when other messages are delivered."""
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Kept)
+_decoder: Final = msgspec.msgpack.Decoder(CheckpointData)
 
 
 class Progress:
@@ -68,7 +108,7 @@ class Progress:
     Invariant: nothing is kept below `floor`, and a finished message is in no other set.
     """
 
-    def __init__(self, start: int, window: Window) -> None:
+    def __init__(self, start: int, window: DedupWindow) -> None:
         """Begin at the first record of messages that the group gets."""
         self.floor = Id(start, 0)
         self.read = max(start - 1, 0)
@@ -169,7 +209,7 @@ class Progress:
     def encode(self) -> bytes:
         """Return the data of a checkpoint."""
         return _encoder.encode(
-            Kept(
+            CheckpointData(
                 self.floor,
                 self.read,
                 self.upto,
@@ -201,7 +241,7 @@ def _runs(ids: Iterable[Id]) -> Iterable[tuple[int, int, int]]:
 def decode(data: bytes, window_ms: int) -> Progress:
     """Return the state that a checkpoint has."""
     kept = _decoder.decode(data)
-    progress = Progress(1, Window(window_ms, kept.first_ms))
+    progress = Progress(1, DedupWindow(window_ms, kept.first_ms))
     progress.floor, progress.read, progress.upto = kept.floor, kept.read, kept.upto
     progress.over = {Id(seqnum, index) for seqnum, first, last in kept.over for index in range(first, last + 1)}
     progress.held = set(kept.held)
@@ -212,7 +252,7 @@ def decode(data: bytes, window_ms: int) -> Progress:
     return progress
 
 
-class Row(NamedTuple):
+class StreamRecord(NamedTuple):
     """A record of a consumer stream."""
 
     seqnum: int
@@ -221,7 +261,7 @@ class Row(NamedTuple):
     events: Sequence[ConsumerEvent]
 
 
-class Folded(NamedTuple):
+class FoldedStream(NamedTuple):
     """The state of a stream.
 
     Attributes:
@@ -232,7 +272,7 @@ class Folded(NamedTuple):
     covers: int
 
 
-def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
+def fold(rows: Sequence[StreamRecord], start: int, window_ms: int) -> FoldedStream:
     """Return the state of a stream.
 
     Args:
@@ -248,10 +288,34 @@ def fold(rows: Sequence[Row], start: int, window_ms: int) -> Folded:
     ]
     wholes = newest_first(parts)
     covers = wholes[0].covers if wholes else 0
-    progress = decode(wholes[0].data, window_ms) if wholes else Progress(start, Window(window_ms))
+    progress = decode(wholes[0].data, window_ms) if wholes else Progress(start, DedupWindow(window_ms))
     for row in rows:
         if row.seqnum > covers:
             for event in row.events:
                 progress.apply(event)
     progress.begin_at(start)
-    return Folded(progress, covers)
+    return FoldedStream(progress, covers)
+
+
+# -- trimming
+
+
+def messages_from(own: Id, others: Mapping[str, Id | None], starts: Mapping[str, int]) -> int:
+    """Return the first seqnum of a shard's messages that must stay.
+
+    Args:
+        own: the committed floor of this group.
+        others: committed floors of the other groups, None for those without a checkpoint.
+        starts: starts of the groups, by the settings under which `own` was committed.
+    """
+    lowest = own.seqnum
+    for group, start in starts.items():
+        if group in others:
+            floor = others[group]
+            lowest = min(lowest, floor.seqnum if floor is not None else start)
+    return lowest
+
+
+def consumer_from(covers: int) -> int:
+    """Return the first seqnum of a consumer stream that must stay beside a checkpoint of `covers`."""
+    return covers + 1

@@ -1,1 +1,1 @@
-"""Pushing messages: batches of appends, and the deduplication of pushes."""
+"""Pushing messages (`producer`), and finding out which of them are duplicates (`copies`)."""

@@ -1,6 +1,6 @@
 """Verdicts on pushed messages with a deduplication id: the first one of its id within the queue's window, or a duplicate that is dropped.
 
-The owner of a shard decides this when it folds the shard's messages (`Window`), perhaps long after the push. A producer
+The owner of a shard decides this when it folds the shard's messages (`DedupWindow`), perhaps long after the push. A producer
 that wants to know at once folds the same records in the same order with the same window, from the newest checkpoint of
 the oldest group. So it reaches the same verdict, and appends nothing.
 
@@ -23,9 +23,8 @@ from bokilib.records import tags
 from bokiqueue import settings
 from bokiqueue.checkpoint.checkpointing import stream
 from bokiqueue.checkpoint.old_messages import newest
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import PICKER, Id, consumer_id, items_of, shard_id
-from bokiqueue.model.shard_state import fold
+from bokiqueue.model.shard_state import DedupWindow, fold
 
 LOOK_RECORDS: Final = 8_192
 """Records that are read for one verdict; the next verdict continues there."""
@@ -52,7 +51,7 @@ class PushResult(int):
         return f"PushResult({int(self)}, duplicate={self.duplicate})"
 
 
-class Copies:
+class DuplicateFinder:
     """The verdicts of one shard, in one event loop.
 
     Invariant: one task reads at a time.
@@ -62,7 +61,7 @@ class Copies:
         self._log = log
         self._queue = queue
         self._shard = shard
-        self._window: Window | None = None
+        self._window: DedupWindow | None = None
         self._read = 0
         self._carried = 0
         """Messages trimmed up to this seqnum were rewritten, or are in the window."""
@@ -103,7 +102,7 @@ class Copies:
             self._window = await self._load()  # unread records are trimmed: a newer checkpoint has them
             await self._fold(self._window, last)
 
-    async def _load(self) -> Window:
+    async def _load(self) -> DedupWindow:
         """Return the window as of the newest checkpoint."""
         config = (await settings.existing(self._log, self._queue)).config
         snapshot = await self._log.book.now()
@@ -111,7 +110,7 @@ class Copies:
         self._carried = (await newest(self._log, self._queue, self._shard, snapshot)).covers
         self._read = 0
         if not config.groups:
-            return Window(config.dedup_ms)
+            return DedupWindow(config.dedup_ms)
         group = min(config.groups, key=lambda one: (config.groups[one], one))
         tag = tags.queue_consumer(self._queue, self._shard, group)
         found = await stream(self._log, consumer_id(self._queue, self._shard, group), tag, snapshot)
@@ -119,7 +118,7 @@ class Copies:
         self._read = progress.read
         return progress.window
 
-    async def _fold(self, window: Window, last: int) -> bool:
+    async def _fold(self, window: DedupWindow, last: int) -> bool:
         """Fold records above `_read` up to `last` or `LOOK_RECORDS` of them. Return False if some are trimmed."""
         tag, about = tags.queue_messages(self._queue, self._shard), shard_id(self._queue, self._shard)
         count = 0

@@ -1,1 +1,1 @@
-"""Owning a shard: its arrivals, its deliveries, its checkpoints."""
+"""Owning a shard for one group: `shard_owner`, and the reading of its messages (`arrivals`)."""

@@ -18,7 +18,7 @@ from bokilib.follow.follower import Follower
 from bokilib.pauses import pauses
 from bokilib.records import tags
 from bokiqueue.checkpoint import old_messages
-from bokiqueue.model.delivery_rules import READ_AHEAD, Deliveries
+from bokiqueue.model.delivery_rules import READ_AHEAD, DeliverySchedule
 from bokiqueue.model.events import PICKER, Id, Item, items_of, shard_id
 
 PAST: Final = 1 << 40
@@ -27,7 +27,7 @@ PAST: Final = 1 << 40
 log = get_logger(__name__)
 
 
-class Arrivals:
+class ArrivalReader:
     """The reader of one shard's messages. See the module.
 
     Invariant: every unfinished message up to `deliveries.reached` is in memory.
@@ -38,7 +38,7 @@ class Arrivals:
         opened: Log,
         queue: str,
         shard: int,
-        deliveries: Deliveries,
+        schedule: DeliverySchedule,
         follower: Follower,
         came: Callable[[boki.Record | None], None],
     ) -> None:
@@ -54,7 +54,7 @@ class Arrivals:
         self._about = shard_id(queue, shard)
         self._place = {"queue": queue, "shard": shard}
         """The facts by which log lines name the shard."""
-        self._deliveries = deliveries
+        self._schedule = schedule
         self._follower = follower
         self._came = came
         self._open = True
@@ -65,7 +65,7 @@ class Arrivals:
 
     def read_on(self) -> None:
         """Read more messages if there is room in memory for them."""
-        if self._open and not self._following and self._loading is None and self._deliveries.wants_more(READ_AHEAD):
+        if self._open and not self._following and self._loading is None and self._schedule.wants_more(READ_AHEAD):
             self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue arrivals")
 
     def close(self) -> None:
@@ -108,28 +108,28 @@ class Arrivals:
         record: list[tuple[int, Item]] = []
         seqnum = pushed_ms = 0
         async for one in old_messages.messages(
-            self._log, self._queue, self._shard, found, Id(self._deliveries.reached, PAST)
+            self._log, self._queue, self._shard, found, Id(self._schedule.reached, PAST)
         ):
             if record and one.id.seqnum != seqnum:
-                self._deliveries.offer_some(seqnum, pushed_ms, record)
+                self._schedule.offer_some(seqnum, pushed_ms, record)
                 record = []
                 self._came(None)
-                if self._deliveries.full(READ_AHEAD):
+                if self._schedule.full(READ_AHEAD):
                     return False
             seqnum, pushed_ms = one.id.seqnum, one.pushed_ms
             record.append((one.id.number, one.item))
         if record:
-            self._deliveries.offer_some(seqnum, pushed_ms, record)
+            self._schedule.offer_some(seqnum, pushed_ms, record)
             self._came(None)
         self._covers = max(self._covers, found.covers)
-        self._deliveries.reaches(found.covers)
-        return not self._deliveries.full(READ_AHEAD)
+        self._schedule.reaches(found.covers)
+        return not self._schedule.full(READ_AHEAD)
 
     # -- pushed messages
 
     def _follow(self) -> None:
         self._following = True
-        self._follower.add(self._tag, self._deliveries.reached + 1, self._pushed)
+        self._follower.add(self._tag, self._schedule.reached + 1, self._pushed)
 
     def _stop_following(self) -> None:
         if self._following:
@@ -145,13 +145,13 @@ class Arrivals:
             if isinstance(item, BokiError):
                 raise item
             items = items_of(PICKER.of(item.record.seqnum, item.envelope, about=self._about))
-            self._deliveries.offer(item.record.seqnum, item.record.time_ms, items)
+            self._schedule.offer(item.record.seqnum, item.record.time_ms, items)
             record = item.record
         except BokiError as error:
             seqnum = error.facts["seqnum"]
             log.error("record of messages cannot be opened: it is kept", **self._place, record=seqnum, error=error)
-            self._deliveries.passes(seqnum)
-        if self._deliveries.full(READ_AHEAD):
+            self._schedule.passes(seqnum)
+        if self._schedule.full(READ_AHEAD):
             self._stop_following()
         self._came(record)
 
@@ -159,7 +159,7 @@ class Arrivals:
         """Handle a gap: trimmed messages are finished, or are in a newer set, which is read then."""
         if gap.kind is not boki.GapKind.TRIMMED:
             log.error("messages are lost", **self._place, first=gap.first, last=gap.last)
-        elif gap.last > max(self._covers, self._deliveries.reached):
+        elif gap.last > max(self._covers, self._schedule.reached):
             self._covers = gap.last
             self._stop_following()
             self.read_on()

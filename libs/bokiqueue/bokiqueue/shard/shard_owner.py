@@ -1,7 +1,7 @@
 """The owner of one shard for one group: it holds the fence, has the messages in memory, and appends decisions.
 
     owner = ShardOwner(...); await owner.take(last)
-    owner.hand_out(most, now_s)              # deliveries, at once or through `deliver` once DELIVER is in the log
+    owner.take_deliveries(most, now_s)      # deliveries, at once or through `deliver` once DELIVER is in the log
     await owner.ack(receipt)
 
 - One append is in flight. Decisions made meanwhile are the next record, which the shards of one member share. Each
@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import boki
@@ -33,23 +33,134 @@ from bokilib.pauses import pauses
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim
 from bokilib.records.contribution import Contribution
+from bokilib.retention.checkpoint_rules import REWRITE_MS
+from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.checkpoint.checkpointing import Checkpointing, stream
 from bokiqueue.failures import Failure, failure_of
 from bokiqueue.model import receipts
-from bokiqueue.model.delivery_rules import Batch, Deliveries, Hand
-from bokiqueue.model.events import Acked, Config, Id, Item, Nacked, Source, consumer_id
-from bokiqueue.model.limit_rules import KeyRate, Rate, share
-from bokiqueue.model.old_rules import Renewal
+from bokiqueue.model.delivery_rules import Delivery, DeliveryBatch, DeliverySchedule
+from bokiqueue.model.events import Acked, Config, ConsumerEvent, Dead, Delivered, Id, Item, Nacked, Source, consumer_id
+from bokiqueue.model.limit_rules import KeyRateLimits, RateLimit, share
+from bokiqueue.model.old_rules import RewriteTimer
 from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.model.shard_state import Progress
 from bokiqueue.own_loop import check_here
-from bokiqueue.push.producer import Producer
-from bokiqueue.push.together import Together
-from bokiqueue.settings import Found
-from bokiqueue.shard.arrivals import Arrivals
-from bokiqueue.shard.outbox import Letter, Outbox
-from bokiqueue.shard.shard_member import Member, fence_name
+from bokiqueue.push.producer import AppendBatcher, Producer
+from bokiqueue.settings import VersionedConfig
+from bokiqueue.shard.arrivals import ArrivalReader
+
+
+class Member(NamedTuple):
+    """A member that owns shards.
+
+    Attributes:
+        who: its name.
+        token: the scope of its claims, which tells members under one `Log` apart.
+        carry_ms: the age that none of its needed records reaches.
+        only: selects the messages that it delivers; None for all.
+        backoff_s: the wait after the first attempt that ended with its process.
+    """
+
+    who: str
+    token: str
+    carry_ms: int = REWRITE_MS
+    only: Callable[[Item], bool] | None = None
+    backoff_s: float = BACKOFF_S
+
+
+def members_of(queue: str, group: str) -> str:
+    """Return the name under which the members of a group send heartbeats."""
+    return f"queue/{queue}/{group}"
+
+
+def fence_name(queue: str, shard: int, group: str) -> str:
+    """Return the name of a shard's fence in its claims."""
+    return f"shard {shard} of queue {queue!r} for {group!r}"
+
+
+DEAD_BYTES: Final = 256 * 1024
+"""The most bytes of dead letters in one record; the rest waits for the next record."""
+
+
+AROUND: Final = 128
+ID_BYTES: Final = 16
+
+
+class DeadLetter:
+    """A message that is given up, with its push to the queue of dead letters."""
+
+    __slots__ = ("id", "part", "size")
+
+    def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0) -> None:
+        """Measure the letter; `more` is the size of its error and stack."""
+        self.id = id
+        self.part = part
+        self.size = len(bytes(item.body)) + more
+
+
+class Outbox:
+    """Events to append together.
+
+    Attributes:
+        acks: messages that are finished once the record is in the log.
+        nacks: (id, failed attempts, due time).
+        letters: dead letters, finished likewise.
+    """
+
+    def __init__(self) -> None:
+        self.delivered: Final[list[Delivered]] = []
+        self.acks: Final[list[Id]] = []
+        self.nacks: Final[list[tuple[Id, int, int]]] = []
+        self.letters: Final[list[DeadLetter]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.delivered or self.acks or self.nacks or self.letters)
+
+    @property
+    def size(self) -> int:
+        """The approximate size in bytes."""
+        ids = len(self.acks) + 2 * len(self.nacks) + sum(len(one.held) + len(one.again) + 1 for one in self.delivered)
+        return AROUND + ID_BYTES * ids + sum(letter.size + AROUND for letter in self.letters)
+
+    def overflow(self) -> Outbox:
+        """Remove and return the dead letters that do not fit one record."""
+        rest = Outbox()
+        size = 0
+        for number, letter in enumerate(self.letters):
+            size += letter.size
+            if size > DEAD_BYTES and number:
+                rest.letters.extend(self.letters[number:])
+                del self.letters[number:]
+                break
+        return rest
+
+    def contribution(self, id: str, tag: str, expect: dict[str, int | None]) -> Contribution:
+        """Return the record.
+
+        Args:
+            id: the id of the consumer stream.
+            tag: the tag of the consumer stream.
+            expect: the owner's claim.
+        """
+        events: list[ConsumerEvent] = list(self.delivered)
+        if self.acks:
+            events.append(Acked(id, tuple(self.acks)))
+        if self.nacks:
+            events.append(
+                Nacked(
+                    id, tuple((nacked.seqnum, nacked.number, attempt, due_ms) for nacked, attempt, due_ms in self.nacks)
+                )
+            )
+        if self.letters:
+            events.append(Dead(id, tuple(letter.id for letter in self.letters)))
+        parts: Sequence[Contribution] = [letter.part for letter in self.letters if letter.part is not None]
+        return Contribution(
+            tuple(dict.fromkeys((tag, *(one for part in parts for one in part.tags)))),
+            expect,
+            (*events, *(event for part in parts for event in part.events)),
+        )
+
 
 TOO_OFTEN: Final = "too many attempts failed"
 DIED: Final = "the process ended while this message was alone with it"
@@ -58,7 +169,7 @@ NO_FAILURE: Final = Failure()
 log = get_logger(__name__)
 
 
-class Lost(NamedTuple):
+class Redelivery(NamedTuple):
     """How a message that its handler did not finish is redelivered.
 
     Attributes:
@@ -72,21 +183,21 @@ class Lost(NamedTuple):
     error: BaseException | None = None
 
 
-class Surroundings(Protocol):
+class OwnerHost(Protocol):
     """The methods of a consumer that its owners need."""
 
     @property
-    def found(self) -> Found: ...
+    def found(self) -> VersionedConfig: ...
 
     @property
     def dead_letters(self) -> Producer | None: ...
 
     @property
-    def together(self) -> Together: ...
+    def batcher(self) -> AppendBatcher: ...
 
     def wake(self) -> None: ...
 
-    def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None: ...
+    def deliver(self, owner: ShardOwner, deliveries: list[Delivery]) -> None: ...
 
     def lost(self, owner: ShardOwner) -> None: ...
 
@@ -107,10 +218,10 @@ class ShardOwner:
         group: str,
         *,
         member: Member,
-        around: Surroundings,
+        host: OwnerHost,
         follower: Follower,
     ) -> None:
-        config = around.found.config
+        config = host.found.config
         self.queue: Final = config.queue
         self.shard: Final = shard
         self.claim = 0
@@ -124,23 +235,23 @@ class ShardOwner:
         self._loop: Final = asyncio.get_running_loop()
         self._last: Claim | None = None
         """The claim that `take` replaces."""
-        self._around = around
+        self._host = host
         self._follower = follower
         self._checkpoints = Checkpointing(log, config.queue, shard, group)
         self._clock = LogClock()
         self._share = share(config.limits.in_flight, config.shards, shard)
-        self._rate = Rate(config.limits.per_second / config.shards, self._now_s())
-        self._deliveries: Deliveries | None = None
+        self._rate = RateLimit(config.limits.per_second / config.shards, self._now_s())
+        self._schedule: DeliverySchedule | None = None
         self._outbox = Outbox()
         self._sent: asyncio.Future[None] = self._future()
         self._sender: asyncio.Task[None] | None = None
         self._giving = False
         self._ended: asyncio.Event | None = None
-        self._arrivals: Arrivals | None = None
-        self._renewal = Renewal(member.carry_ms)
+        self._arrivals: ArrivalReader | None = None
+        self._renewal = RewriteTimer(member.carry_ms)
         self._only = member.only
         self._backoff_s = member.backoff_s
-        self._doubts: dict[Receipt, Lost] = {}
+        self._doubts: dict[Receipt, Redelivery] = {}
 
     # -- the fence
 
@@ -156,11 +267,11 @@ class ShardOwner:
                 self._last = last
             await self.fence.take(last)
         claim = self.fence.claim
-        progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
+        progress, time_ms = await self._checkpoints.load(claim, self._host.found.config)
         self._clock.observe(time_ms, self._now_s())
-        config = self._around.found.config
-        keys = KeyRate(config.limits.key_per_second, time_ms, config.key_rates)
-        self._deliveries = Deliveries(
+        config = self._host.found.config
+        keys = KeyRateLimits(config.limits.key_per_second, time_ms, config.key_rates)
+        self._schedule = DeliverySchedule(
             self._id,
             progress,
             attempts_most=config.attempts_most,
@@ -173,9 +284,9 @@ class ShardOwner:
         )
         self.claim = claim
         self._renewal.done(time_ms)
-        self._arrivals = Arrivals(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)
+        self._arrivals = ArrivalReader(self._log, config.queue, self.shard, self._schedule, self._follower, self._came)
         self._arrivals.read_on()
-        self._around.wake()
+        self._host.wake()
 
     @property
     def _is_careful(self) -> bool:
@@ -213,7 +324,7 @@ class ShardOwner:
     @property
     def in_flight(self) -> int:
         """The number of messages in flight."""
-        return len(self._deliveries.flights) if self._deliveries is not None else 0
+        return len(self._schedule.flights) if self._schedule is not None else 0
 
     @property
     def progress(self) -> Progress:
@@ -232,7 +343,7 @@ class ShardOwner:
             sent.set_exception(self.fence.over())
         if self._ended is not None:
             self._ended.set()
-        self._around.lost(self)
+        self._host.lost(self)
 
     async def give_back(self) -> None:
         """Stop delivering, wait for the messages in flight, and release the shard."""
@@ -273,9 +384,9 @@ class ShardOwner:
 
         If messages are left that may have killed an earlier owner, the claim says so to the next one.
         """
-        deliveries = self._deliveries
-        suspecting = self._is_careful if deliveries is None else deliveries.suspecting
-        undecided = [] if deliveries is None else deliveries.undecided()
+        schedule = self._schedule
+        suspecting = self._is_careful if schedule is None else schedule.suspecting
+        undecided = [] if schedule is None else schedule.undecided()
         claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if suspecting else "")
         back = tuple((id.seqnum, id.number, failed, 0) for id, failed in undecided)
         if not back:
@@ -286,10 +397,10 @@ class ShardOwner:
         """Redeliver messages that no handler has yet, without a failed attempt."""
         if not self.claim:
             return
-        deliveries = self._owned()
-        for id in deliveries.not_begun():
-            self._outbox.nacks.append((id, deliveries.flights[id].attempt - 1, 0))
-            deliveries.pin(id)
+        schedule = self._owned()
+        for id in schedule.not_begun():
+            self._outbox.nacks.append((id, schedule.flights[id].attempt - 1, 0))
+            schedule.pin(id)
         if self._outbox:
             self._send()
 
@@ -329,37 +440,37 @@ class ShardOwner:
         if record is not None:
             self._clock.observe(record.time_ms, self._now_s())
             self._checkpoints.read(len(record.data))
-        self._around.wake()
+        self._host.wake()
 
     # -- delivering messages
 
     @property
-    def _hands_out(self) -> bool:
-        return bool(self.claim) and not (self._giving or self._checkpoints.first or self._around.found.config.paused)
+    def _delivers(self) -> bool:
+        return bool(self.claim) and not (self._giving or self._checkpoints.first or self._host.found.config.paused)
 
     def _room(self, now_s: float) -> int:
         return min(self._share - self.in_flight, self._rate.allowed(now_s))
 
-    def hand_out(self, most: int, now_s: float) -> list[Hand]:
+    def take_deliveries(self, most: int, now_s: float) -> list[Delivery]:
         """Return messages for handlers; those that have to wait for their DELIVER come through `deliver`."""
-        if not self._hands_out:
+        if not self._delivers:
             return []
         room = min(most, self._room(now_s))
         return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
 
     def wants_alone(self, now_s: float) -> bool:
         """Return True if a message may be delivered only while the member has no other."""
-        return self._hands_out and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
+        return self._delivers and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
 
-    def hand_out_alone(self, now_s: float) -> list[Hand]:
-        """Return one such message, as `hand_out` does."""
+    def take_delivery_alone(self, now_s: float) -> list[Delivery]:
+        """Return one such message, as `take_deliveries` does."""
         return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
 
     def by_itself(self) -> None:
         """Record that the message just delivered is the only one of the member."""
-        deliveries, delivered = self._owned(), self._outbox.delivered
+        schedule, delivered = self._owned(), self._outbox.delivered
         if delivered:
-            delivered[-1] = deliveries.by_itself(delivered[-1])
+            delivered[-1] = schedule.by_itself(delivered[-1])
 
     def accompanied(self) -> None:
         """Record that the member has other messages in flight, so that a message of this owner is not by itself any more."""
@@ -372,37 +483,39 @@ class ShardOwner:
         """Let messages that are delivered alone wait: the member has others that do not end."""
         self._owned().postpone_alone(self._clock.now_ms(now_s))
 
-    def _out(self, batch: Batch, now_s: float) -> list[Hand]:
-        for hand in batch.dead:
-            died = self._owned().progress.guarded.get(hand.entry.id) is not None
-            self._give_up(hand, TOO_OFTEN, Failure(DIED if died else ""))
+    def _out(self, batch: DeliveryBatch, now_s: float) -> list[Delivery]:
+        for delivery in batch.dead:
+            died = self._owned().progress.guarded.get(delivery.entry.id) is not None
+            self._give_up(delivery, TOO_OFTEN, Failure(DIED if died else ""))
         if batch.delivered is None:
             return []
-        self._rate.take(len(batch.hands), now_s)
+        self._rate.take(len(batch.deliveries), now_s)
         self._outbox.delivered.append(batch.delivered)
         self._send()
         sent = self._sent
         if not batch.logged_first:
-            return batch.hands
+            return batch.deliveries
         sent.add_done_callback(lambda done: self._delivered(batch, done))
         return []
 
-    def _delivered(self, batch: Batch, done: asyncio.Future[None]) -> None:
+    def _delivered(self, batch: DeliveryBatch, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self._around.deliver(self, batch.hands)
+            self._host.deliver(self, batch.deliveries)
 
-    def _give_up(self, hand: Hand, reason: str, failure: Failure = NO_FAILURE) -> None:
+    def _give_up(self, delivery: Delivery, reason: str, failure: Failure = NO_FAILURE) -> None:
         """Append a dead letter; in a queue without dead letters the message is dropped."""
-        id, item = hand.entry.id, hand.entry.item
-        producer, part = self._around.dead_letters, None
+        id, item = delivery.entry.id, delivery.entry.item
+        producer, part = self._host.dead_letters, None
         if producer is not None:
-            queue = self._around.found.config.queue
-            source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason, failure.error, failure.stack)
+            queue = self._host.found.config.queue
+            source = Source(
+                queue, self.shard, id.seqnum, id.number, delivery.attempt, reason, failure.error, failure.stack
+            )
             part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
             facts = self.log_facts(id, item.key)
             log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
-        self._outbox.letters.append(Letter(id, item, part, len(failure.error) + len(failure.stack)))
+        self._outbox.letters.append(DeadLetter(id, item, part, len(failure.error) + len(failure.stack)))
         self._send()
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
@@ -419,25 +532,25 @@ class ShardOwner:
         """
         if not self.claim:
             return None
-        deliveries = self._owned()
-        times = [deliveries.next_deadline_s()]
-        due_ms = deliveries.next_due_ms()
+        schedule = self._owned()
+        times = [schedule.next_deadline_s()]
+        due_ms = schedule.next_due_ms()
         if due_ms is not None:
             times.append(self._clock.when_s(due_ms, now_s))
-        if len(deliveries) > self.in_flight and not self._rate.allowed(now_s):
+        if len(schedule) > self.in_flight and not self._rate.allowed(now_s):
             times.append(self._rate.next_s(now_s))
         return min((time for time in times if time is not None and time > now_s), default=None)
 
     def configured(self, start: int) -> None:
         """Apply new settings: limits, dropped records, and the group's start, below which messages are finished unless in flight."""
         if self.claim:
-            self._owned().attempts_most = self._around.found.config.attempts_most
-            self._owned().drop(self._around.found.config.dropped)
+            self._owned().attempts_most = self._host.found.config.attempts_most
+            self._owned().drop(self._host.found.config.dropped)
             self._owned().purge(start)
             self._checkpoints.begins(start, self._owned().progress)
             if self._checkpoints.first:
                 self._send()
-            self._limit(self._around.found.config)
+            self._limit(self._host.found.config)
             self._read_on()
 
     def _limit(self, config: Config) -> None:
@@ -446,7 +559,7 @@ class ShardOwner:
         self._share = share(config.limits.in_flight, config.shards, self.shard)
         per_second = config.limits.per_second / config.shards
         if per_second != self._rate.per_second:
-            self._rate = Rate(per_second, self._now_s())
+            self._rate = RateLimit(per_second, self._now_s())
 
     def expire(self, now_s: float | None = None) -> None:
         """Redeliver messages whose lease ran out. `now_s` is the time of the caller's look, by default now."""
@@ -489,31 +602,31 @@ class ShardOwner:
         self._send()
         return self._sent
 
-    def nack(self, receipt: Receipt, lost: Lost) -> asyncio.Future[None]:
+    def nack(self, receipt: Receipt, lost: Redelivery) -> asyncio.Future[None]:
         """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._comes_again(receipt.id, lost)
         return self._sent
 
-    def _comes_again(self, id: Id, lost: Lost) -> None:
+    def _comes_again(self, id: Id, lost: Redelivery) -> None:
         """Redeliver a pinned message, or give it up."""
-        deliveries = self._owned()
-        attempt = deliveries.flights[id].attempt
+        schedule = self._owned()
+        attempt = schedule.flights[id].attempt
         if self._is_last(id, lost):
-            entry = deliveries.entries[id]
+            entry = schedule.entries[id]
             failure = failure_of(lost.error, memoryview(entry.item.body).nbytes)
-            self._give_up(Hand(entry, attempt, 0), TOO_OFTEN, failure)
+            self._give_up(Delivery(entry, attempt, 0), TOO_OFTEN, failure)
             return
         due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
         self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
         self._send()
 
-    def _is_last(self, id: Id, lost: Lost) -> bool:
-        deliveries = self._owned()
-        return lost.failed and 0 < deliveries.attempts_most <= deliveries.flights[id].attempt
+    def _is_last(self, id: Id, lost: Redelivery) -> bool:
+        schedule = self._owned()
+        return lost.failed and 0 < schedule.attempts_most <= schedule.flights[id].attempt
 
-    def gives_up(self, receipt: Receipt, lost: Lost) -> bool:
+    def gives_up(self, receipt: Receipt, lost: Redelivery) -> bool:
         """Return True if releasing a message in this way gives it up.
 
         Raises:
@@ -525,9 +638,9 @@ class ShardOwner:
     def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
         """Make a message a dead letter. Raises as `ack`."""
         self.check(receipt)
-        deliveries = self._owned()
-        deliveries.pin(receipt.id)
-        self._give_up(Hand(deliveries.entries[receipt.id], deliveries.flights[receipt.id].attempt, 0), reason)
+        schedule = self._owned()
+        schedule.pin(receipt.id)
+        self._give_up(Delivery(schedule.entries[receipt.id], schedule.flights[receipt.id].attempt, 0), reason)
         return self._sent
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
@@ -573,7 +686,7 @@ class ShardOwner:
         else:
             self._owned().unpin(receipt.id)
 
-    def doubt(self, receipt: Receipt, lost: Lost) -> None:
+    def doubt(self, receipt: Receipt, lost: Redelivery) -> None:
         """Find out from the log the outcome of a record with an `ack_part`. `lost` applies if the record is not there."""
         if self.claim != receipt.claim:
             self._checkpoints.landed(receipt)  # the next owner finds out
@@ -600,10 +713,10 @@ class ShardOwner:
                     sent, self._sent = self._sent, self._future()
                     self._outbox.letters.extend(box.overflow().letters)
                     await self._append(box, sent)
-                known = self._around.found.seqnum
+                known = self._host.found.seqnum
                 if self.claim and self._checkpoints.due:
                     await self._checkpoint()
-                if self._checkpoints.first and not self._outbox and known == self._around.found.seqnum:
+                if self._checkpoints.first and not self._outbox and known == self._host.found.seqnum:
                     break  # the settings changed: `configured` follows
         except Exception as error:
             log.error(
@@ -622,7 +735,7 @@ class ShardOwner:
         one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
         while True:
             try:
-                seqnum = await self._around.together.append(one, size=box.size, seen=self._checkpoints.high)
+                seqnum = await self._host.batcher.append(one, size=box.size, seen=self._checkpoints.high)
                 break
             except Conflict:
                 sent.set_exception(self.fence.over())
@@ -637,13 +750,13 @@ class ShardOwner:
         if not self.claim:
             sent.set_exception(self.fence.over())
             return
-        deliveries = self._owned()
+        schedule = self._owned()
         for id in box.acks:
-            deliveries.over(id)
+            schedule.over(id)
         for letter in box.letters:
-            deliveries.over(letter.id)
+            schedule.over(letter.id)
         for id, attempt, due_ms in box.nacks:
-            deliveries.again(id, attempt, due_ms)
+            schedule.again(id, attempt, due_ms)
         if not sent.done():
             sent.set_result(None)
         self._ended_one()
@@ -652,7 +765,7 @@ class ShardOwner:
         self._read_on()
         if self._ended is not None:
             self._ended.set()
-        self._around.wake()
+        self._host.wake()
 
     def tend(self) -> None:
         """Rewrite this owner's records when they are half as old as allowed, so that an old claim has no living owner."""
@@ -678,7 +791,7 @@ class ShardOwner:
         if self.claim and carries:
             await self._checkpoint()
 
-    async def _settle(self, doubts: Mapping[Receipt, Lost], claim: int) -> None:
+    async def _settle(self, doubts: Mapping[Receipt, Redelivery], claim: int) -> None:
         """Settle records that expected a claim before this one: their ACKs are in the log by now, or never will be."""
         if not doubts:
             return
@@ -700,20 +813,20 @@ class ShardOwner:
                 self._comes_again(receipt.id, lost)
 
     async def _checkpoint(self) -> None:
-        deliveries = self._owned()
-        deliveries.raise_floor()
+        schedule = self._owned()
+        schedule.raise_floor()
         try:
-            await self._checkpoints.make(deliveries.progress, self.fence, self._around.found)
+            await self._checkpoints.make(schedule.progress, self.fence, self._host.found)
         except Conflict as conflict:
             if self.fence.moved(conflict):
                 self.over()
             return  # the settings changed: the next checkpoint expects the new ones
         await self._checkpoints.trim()
-        self._around.wake()
+        self._host.wake()
 
-    def _owned(self) -> Deliveries:
-        assert self._deliveries is not None, "nothing was claimed: `await owner.take(...)`"
-        return self._deliveries
+    def _owned(self) -> DeliverySchedule:
+        assert self._schedule is not None, "nothing was claimed: `await owner.take(...)`"
+        return self._schedule
 
     def _now_s(self) -> float:
         return self._loop.time()

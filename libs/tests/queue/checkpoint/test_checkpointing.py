@@ -14,6 +14,7 @@ from bokilib.records.contribution import Contribution
 from bokiqueue import Queue, settings
 from bokiqueue.checkpoint.checkpointing import Checkpointing
 from bokiqueue.model.events import Acked, Id, consumer_id
+from bokiqueue.model.shard_state import consumer_from, messages_from
 from libs.tests.queue.conftest import Another, SetClock, all_appended, book_of
 
 
@@ -145,3 +146,23 @@ async def test_who_is_overtaken_while_he_reads_is_fenced_and_no_error_ends_him(a
     found = await settings.existing(queue.log, "jobs")
     with pytest.raises(Fenced, match="by another"):
         await Checkpointing(queue.log, "jobs", 0, "default").load(claim, found.config)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "starts", "expected"),
+    [
+        (Id(50, 3), {}, {"a": 1}, 50),
+        (Id(50, 0), {"b": Id(40, 1)}, {"a": 1, "b": 30}, 40),
+        (Id(50, 0), {"b": Id(60, 1)}, {"a": 1, "b": 30}, 50),
+        (Id(50, 0), {"b": None}, {"a": 1, "b": 30}, 30),
+        (Id(50, 0), {"gone": None}, {"a": 1}, 50),
+    ],
+)
+def test_messages_go_below_the_lowest_floor(
+    own: Id, others: dict[str, Id | None], starts: dict[str, int], expected: int
+) -> None:
+    assert messages_from(own, others, starts) == expected
+
+
+def test_a_consumers_stream_goes_below_what_its_checkpoint_covers() -> None:
+    assert consumer_from(9) == 10

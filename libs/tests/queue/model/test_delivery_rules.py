@@ -8,11 +8,10 @@ import msgspec
 import pytest
 
 from bokiqueue.model import delivery_rules
-from bokiqueue.model.dedup import Window
-from bokiqueue.model.delivery_rules import Deliveries
+from bokiqueue.model.delivery_rules import DeliverySchedule
 from bokiqueue.model.events import Id, Item
-from bokiqueue.model.limit_rules import KeyRate
-from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, Progress, decode
+from bokiqueue.model.limit_rules import KeyRateLimits
+from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, DedupWindow, Progress, decode
 
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -21,51 +20,53 @@ def item(key: str | None = None, delay_ms: int = 0, dedup: str | None = None, *,
     return Item(BODY, key, dedup, delay_ms, None, priority)
 
 
-def shelf(progress: Progress | None = None, *, careful: bool = False, most: int = 0) -> Deliveries:
-    return Deliveries("s", progress or Progress(1, Window(1_000)), attempts_most=most, careful=careful)
+def shelf(progress: Progress | None = None, *, careful: bool = False, most: int = 0) -> DeliverySchedule:
+    return DeliverySchedule("s", progress or Progress(1, DedupWindow(1_000)), attempts_most=most, careful=careful)
 
 
-def ids(deliveries: Deliveries, most: int = 10, now_ms: int = 0) -> list[int]:
-    return [hand.entry.id.seqnum for hand in deliveries.take(most, now_ms).hands]
+def ids(schedule: DeliverySchedule, most: int = 10, now_ms: int = 0) -> list[int]:
+    return [delivery.entry.id.seqnum for delivery in schedule.take(most, now_ms).deliveries]
 
 
 def test_a_key_that_had_one_too_lately_waits_and_others_pass() -> None:
-    deliveries = Deliveries("s", Progress(1, Window(1_000)), attempts_most=0, careful=False, keys=KeyRate(10.0, 0))
+    schedule = DeliverySchedule(
+        "s", Progress(1, DedupWindow(1_000)), attempts_most=0, careful=False, keys=KeyRateLimits(10.0, 0)
+    )
     for seqnum, key in enumerate(["a", "a", None, "b"], 1):
-        deliveries.offer(seqnum, 0, (item(key),))
-    assert (ids(deliveries, now_ms=50), deliveries.next_due_ms()) == ([3], 101)
-    assert ids(deliveries, now_ms=101) == [1, 4]
-    deliveries.over(Id(1, 0))
-    assert (ids(deliveries, now_ms=150), deliveries.next_due_ms()) == ([], 202)
-    assert ids(deliveries, now_ms=202) == [2]
+        schedule.offer(seqnum, 0, (item(key),))
+    assert (ids(schedule, now_ms=50), schedule.next_due_ms()) == ([3], 101)
+    assert ids(schedule, now_ms=101) == [1, 4]
+    schedule.over(Id(1, 0))
+    assert (ids(schedule, now_ms=150), schedule.next_due_ms()) == ([], 202)
+    assert ids(schedule, now_ms=202) == [2]
 
 
 def test_a_key_has_one_message_in_flight_and_passes_none() -> None:
-    deliveries = shelf()
+    schedule = shelf()
     for seqnum, key in enumerate(["a", "a", None, "b", "a"], 1):
-        deliveries.offer(seqnum, 0, (item(key),))
-    assert ids(deliveries) == [1, 3, 4]
-    deliveries.over(Id(1, 0))
-    assert ids(deliveries) == [2]
-    deliveries.again(Id(2, 0), 1, 50)
-    assert ids(deliveries, now_ms=49) == []
-    assert ids(deliveries, now_ms=50) == [2]
+        schedule.offer(seqnum, 0, (item(key),))
+    assert ids(schedule) == [1, 3, 4]
+    schedule.over(Id(1, 0))
+    assert ids(schedule) == [2]
+    schedule.again(Id(2, 0), 1, 50)
+    assert ids(schedule, now_ms=49) == []
+    assert ids(schedule, now_ms=50) == [2]
 
 
 def test_what_is_passed_over_is_held_and_comes_with_its_number() -> None:
-    deliveries = shelf()
-    deliveries.offer(1, 0, (item("a"), item("a"), item()))
-    batch = deliveries.take(10, 0)
+    schedule = shelf()
+    schedule.offer(1, 0, (item("a"), item("a"), item()))
+    batch = schedule.take(10, 0)
     assert batch.delivered is not None
     assert (batch.delivered.upto, batch.delivered.held, batch.delivered.again) == (Id(1, 2), (Id(1, 1),), ())
-    deliveries.over(Id(1, 0))
-    later = deliveries.take(10, 0).delivered
+    schedule.over(Id(1, 0))
+    later = schedule.take(10, 0).delivered
     assert later is not None
     assert later.again == ((1, 1, 1),)
 
 
 def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
-    progress = Progress(1, Window(0))
+    progress = Progress(1, DedupWindow(0))
     before = shelf(progress)
     for seqnum in range(1, 6):
         before.offer(seqnum, 0, (item(),))
@@ -76,46 +77,48 @@ def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
         after.offer(seqnum, 0, (item(),))
     for seqnum in (1, 3):
         batch = after.take(10, 0)
-        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(seqnum, 1)]
+        assert [(delivery.entry.id.seqnum, delivery.attempt) for delivery in batch.deliveries] == [(seqnum, 1)]
         assert batch.delivered is not None and batch.delivered.guarded == ((seqnum, 0, SINGLY),)
         assert batch.logged_first
-        assert after.take(10, 0).hands == []
+        assert after.take(10, 0).deliveries == []
         after.over(Id(seqnum, 0))
     batch = after.take(10, 0)
-    assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(4, 1), (5, 1)]
+    assert [(delivery.entry.id.seqnum, delivery.attempt) for delivery in batch.deliveries] == [(4, 1), (5, 1)]
     assert batch.logged_first, "the owner before may have handed them out before his DELIVER was in the log"
 
 
 def test_a_suspect_that_waits_for_its_key_lets_its_key_go_first() -> None:
-    progress = Progress(1, Window(0))
+    progress = Progress(1, DedupWindow(0))
     progress.upto, progress.held = Id(2, 0), {Id(1, 0)}
-    deliveries = shelf(progress, careful=True)
+    schedule = shelf(progress, careful=True)
     for seqnum in (1, 2, 3):
-        deliveries.offer(seqnum, 0, (item("k"),))
-    assert ids(deliveries) == [1]
-    deliveries.over(Id(1, 0))
-    assert ids(deliveries) == [2]
+        schedule.offer(seqnum, 0, (item("k"),))
+    assert ids(schedule) == [1]
+    schedule.over(Id(1, 0))
+    assert ids(schedule) == [2]
 
 
 def test_what_failed_so_often_is_given_up_and_what_ended_without_a_failure_never_is() -> None:
-    deliveries = shelf(most=2)
-    deliveries.offer(1, 0, (item("k"), item("k")))
+    schedule = shelf(most=2)
+    schedule.offer(1, 0, (item("k"), item("k")))
     for _ in range(4):
-        assert [hand.attempt for hand in deliveries.take(10, 0).hands] == [1]
-        deliveries.expires(Id(1, 0))
-    assert ids(deliveries) == [1]
-    deliveries.again(Id(1, 0), 1, 0)
-    assert [hand.attempt for hand in deliveries.take(10, 0).hands] == [2]
-    deliveries.again(Id(1, 0), 2, 0)
-    batch = deliveries.take(10, 0)
-    assert ([hand.attempt for hand in batch.dead], batch.hands) == ([2], [])
-    deliveries.over(Id(1, 0))
-    assert [hand.entry.id for hand in deliveries.take(10, 0).hands] == [Id(1, 1)]
+        assert [delivery.attempt for delivery in schedule.take(10, 0).deliveries] == [1]
+        schedule.expires(Id(1, 0))
+    assert ids(schedule) == [1]
+    schedule.again(Id(1, 0), 1, 0)
+    assert [delivery.attempt for delivery in schedule.take(10, 0).deliveries] == [2]
+    schedule.again(Id(1, 0), 2, 0)
+    batch = schedule.take(10, 0)
+    assert ([delivery.attempt for delivery in batch.dead], batch.deliveries) == ([2], [])
+    schedule.over(Id(1, 0))
+    assert [delivery.entry.id for delivery in schedule.take(10, 0).deliveries] == [Id(1, 1)]
 
 
-def died(before: Deliveries, since_ms: int = 0, *, most: int = 0) -> Deliveries:
+def died(before: DeliverySchedule, since_ms: int = 0, *, most: int = 0) -> DeliverySchedule:
     """The next owner of a shard, after the process of the one before died. It read the same messages."""
-    after = Deliveries("s", decode(before.progress.encode(), 0), attempts_most=most, careful=True, since_ms=since_ms)
+    after = DeliverySchedule(
+        "s", decode(before.progress.encode(), 0), attempts_most=most, careful=True, since_ms=since_ms
+    )
     for entry in before.entries.values():
         after.offer_some(entry.id.seqnum, 0, [(entry.id.number, entry.item)])
     return after
@@ -131,16 +134,16 @@ def test_what_kills_its_process_is_found_counted_alone_and_given_up() -> None:
     owner = died(owner, most=2)
     assert ids(owner) == [2] and owner.wants_alone(0), "the first waits until the member has nothing else"
     owner.over(Id(2, 0))
-    (hand,) = owner.take_alone(0).hands
-    assert (hand.entry.id, hand.attempt, owner.progress.guarded) == (Id(1, 0), 1, {Id(1, 0): ALONE})
+    (delivery,) = owner.take_alone(0).deliveries
+    assert (delivery.entry.id, delivery.attempt, owner.progress.guarded) == (Id(1, 0), 1, {Id(1, 0): ALONE})
     owner = died(owner, 5_000, most=2)
     assert ids(owner, now_ms=5_999) == [3] and not owner.wants_alone(5_999), "it waits, and others go on"
     owner.over(Id(3, 0))
-    (hand,) = owner.take_alone(6_000).hands
-    assert hand.attempt == 2
+    (delivery,) = owner.take_alone(6_000).deliveries
+    assert delivery.attempt == 2
     owner = died(owner, 10_000, most=2)
     batch = owner.take_alone(12_000)
-    assert (batch.hands, [(one.entry.id, one.attempt) for one in batch.dead]) == ([], [(Id(1, 0), 2)])
+    assert (batch.deliveries, [(one.entry.id, one.attempt) for one in batch.dead]) == ([], [(Id(1, 0), 2)])
 
 
 def test_what_was_beside_a_message_that_kills_is_never_counted() -> None:
@@ -149,16 +152,16 @@ def test_what_was_beside_a_message_that_kills_is_never_counted() -> None:
     for _ in range(20):
         owner.take(10, 0)
         owner = died(owner, most=1)
-    assert [hand.attempt for hand in owner.take_alone(0).hands] == [1]
+    assert [delivery.attempt for delivery in owner.take_alone(0).deliveries] == [1]
 
 
-def hand_by_itself(owner: Deliveries, now_ms: int = 0) -> int:
+def hand_by_itself(owner: DeliverySchedule, now_ms: int = 0) -> int:
     """Hand out the only message there is, alone if it must be; return its attempt."""
     batch = owner.take_alone(now_ms) if owner.wants_alone(now_ms) else owner.take(10, now_ms)
-    (hand,) = batch.hands
+    (delivery,) = batch.deliveries
     assert batch.delivered is not None
     owner.by_itself(batch.delivered)
-    return hand.attempt
+    return delivery.attempt
 
 
 def test_a_message_that_was_by_itself_counts_each_death_from_the_first() -> None:
@@ -170,7 +173,7 @@ def test_a_message_that_was_by_itself_counts_each_death_from_the_first() -> None
         owner = died(owner, now_ms + 10_000, most=3)
     assert attempts == [1, 2, 3]
     batch = owner.take_alone(60_000)
-    assert (batch.hands, [one.attempt for one in batch.dead]) == ([], [3])
+    assert (batch.deliveries, [one.attempt for one in batch.dead]) == ([], [3])
 
 
 def test_a_message_that_was_by_itself_by_chance_is_not_given_up_for_that() -> None:
@@ -179,8 +182,8 @@ def test_a_message_that_was_by_itself_by_chance_is_not_given_up_for_that() -> No
     owner.offer(1, 0, (item(),))
     assert hand_by_itself(owner) == 1
     owner = died(owner, most=1)
-    (hand,) = owner.take_alone(0).hands
-    assert (hand.attempt, owner.progress.guarded) == (1, {Id(1, 0): ALONE})
+    (delivery,) = owner.take_alone(0).deliveries
+    assert (delivery.attempt, owner.progress.guarded) == (1, {Id(1, 0): ALONE})
     assert len(died(owner, most=1).take_alone(60_000).dead) == 1
 
 
@@ -195,7 +198,9 @@ def test_a_message_is_by_itself_until_another_is_handed_out() -> None:
     assert delivered is not None and (delivered.upto, delivered.again) == (Id(2, 0), ((1, 0, 1),))
     assert owner.progress.guarded == {} and owner.accompanied() is None
     after = died(owner, most=3)
-    assert [hand.attempt for hand in after.take(10, 0).hands] == [1], "others were in flight: no attempt failed"
+    assert [delivery.attempt for delivery in after.take(10, 0).deliveries] == [1], (
+        "others were in flight: no attempt failed"
+    )
 
 
 def test_a_message_whose_decision_is_on_its_way_is_left_as_it_is() -> None:
@@ -237,7 +242,9 @@ def test_a_suspect_behind_a_culprit_of_its_key_keeps_out_no_others() -> None:
 
 
 def test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    owner = Deliveries("s", Progress(1, Window(0)), attempts_most=0, careful=False, keys=KeyRate(1.0, 0))
+    owner = DeliverySchedule(
+        "s", Progress(1, DedupWindow(0)), attempts_most=0, careful=False, keys=KeyRateLimits(1.0, 0)
+    )
     for seqnum in range(1, 40):
         owner.offer(seqnum, 0, (item("noisy"),))
     assert not owner.full(8), "what waits for its key does not keep others out"
@@ -253,18 +260,18 @@ def test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes(monkeypa
 
 
 def test_a_lease_runs_while_a_handler_has_it_not_while_its_decision_is_on_its_way() -> None:
-    deliveries = shelf()
-    deliveries.offer(1, 0, (item(), item()))
-    assert ids(deliveries) == [1, 1]
-    assert deliveries.not_begun() == [Id(1, 0), Id(1, 1)]
-    deliveries.begin(Id(1, 0), 5.0)
-    deliveries.begin(Id(1, 1), 4.0)
-    assert deliveries.next_deadline_s() == 4.0
-    deliveries.pin(Id(1, 1))
-    assert deliveries.number(Id(1, 1)) is None
-    assert (deliveries.next_deadline_s(), deliveries.expired(9.0)) == (5.0, [Id(1, 0)])
-    deliveries.unpin(Id(1, 1))
-    assert deliveries.expired(9.0) == [Id(1, 0), Id(1, 1)]
+    schedule = shelf()
+    schedule.offer(1, 0, (item(), item()))
+    assert ids(schedule) == [1, 1]
+    assert schedule.not_begun() == [Id(1, 0), Id(1, 1)]
+    schedule.begin(Id(1, 0), 5.0)
+    schedule.begin(Id(1, 1), 4.0)
+    assert schedule.next_deadline_s() == 4.0
+    schedule.pin(Id(1, 1))
+    assert schedule.number(Id(1, 1)) is None
+    assert (schedule.next_deadline_s(), schedule.expired(9.0)) == (5.0, [Id(1, 0)])
+    schedule.unpin(Id(1, 1))
+    assert schedule.expired(9.0) == [Id(1, 0), Id(1, 1)]
 
 
 def test_copies_are_recognised_once_also_by_a_later_owner() -> None:
@@ -281,64 +288,64 @@ def test_copies_are_recognised_once_also_by_a_later_owner() -> None:
 def test_each_message_is_handed_out_until_it_is_over_and_keys_keep_their_order() -> None:
     for seed in range(150):
         chances = random.Random(seed)
-        deliveries, done, pushed = shelf(), list[Id](), 0
+        schedule, done, pushed = shelf(), list[Id](), 0
         keys = {}
         for step in range(80):
             what = chances.randrange(5)
             if what == 0 and pushed < 12:
                 pushed += 1
                 keys[pushed] = chances.choice([None, "a", "b"])
-                deliveries.offer(
+                schedule.offer(
                     pushed, 0, (item(keys[pushed], chances.choice([0, 0, 30]) if keys[pushed] is None else 0),)
                 )
             elif what == 1:
-                deliveries.take(chances.randrange(1, 4), step)
-            elif deliveries.flights:
-                id = chances.choice(sorted(deliveries.flights))
+                schedule.take(chances.randrange(1, 4), step)
+            elif schedule.flights:
+                id = chances.choice(sorted(schedule.flights))
                 if what == 2:
-                    deliveries.over(id)
+                    schedule.over(id)
                     done.append(id)
                 elif what == 3:
-                    deliveries.again(id, 1, chances.choice([0, step + 5]))
+                    schedule.again(id, 1, chances.choice([0, step + 5]))
                 else:
-                    deliveries.expires(id)
-            flying = [keys[id.seqnum] for id in deliveries.flights if keys[id.seqnum]]
+                    schedule.expires(id)
+            flying = [keys[id.seqnum] for id in schedule.flights if keys[id.seqnum]]
             assert len(flying) == len(set(flying))
         for now_ms in range(100, 400):
-            for hand in deliveries.take(5, now_ms).hands:
-                deliveries.over(hand.entry.id)
-                done.append(hand.entry.id)
-            for id in sorted(deliveries.flights):
-                deliveries.over(id)
+            for delivery in schedule.take(5, now_ms).deliveries:
+                schedule.over(delivery.entry.id)
+                done.append(delivery.entry.id)
+            for id in sorted(schedule.flights):
+                schedule.over(id)
                 done.append(id)
         assert sorted(done) == [Id(number, 0) for number in range(1, pushed + 1)], seed
         for key in ("a", "b"):
             order = [id.seqnum for id in done if keys[id.seqnum] == key]
             assert order == sorted(order)
-        deliveries.raise_floor()
-        assert deliveries.progress.floor == Id(pushed + 1, 0) or not pushed
+        schedule.raise_floor()
+        assert schedule.progress.floor == Id(pushed + 1, 0) or not pushed
 
 
 def test_the_higher_priority_comes_first_and_one_of_eight_is_the_oldest() -> None:
-    deliveries = shelf()
+    schedule = shelf()
     for seqnum in range(1, 21):
-        deliveries.offer(seqnum, 0, (item(priority=0 if seqnum <= 10 else 1),))
-    assert ids(deliveries, 9) == [11, 12, 13, 14, 15, 16, 17, 1, 18]
+        schedule.offer(seqnum, 0, (item(priority=0 if seqnum <= 10 else 1),))
+    assert ids(schedule, 9) == [11, 12, 13, 14, 15, 16, 17, 1, 18]
 
 
 def test_a_key_keeps_its_order_and_its_first_has_the_highest_priority_of_it() -> None:
-    deliveries = shelf()
+    schedule = shelf()
     for seqnum, (key, priority) in enumerate([(None, 1), ("k", 0), (None, 0), ("k", 5), ("k", 0)], 1):
-        deliveries.offer(seqnum, 0, (item(key, priority=priority),))
-    assert ids(deliveries, 1) == [2], "the message of priority 5 waits for it"
-    deliveries.over(Id(2, 0))
-    assert ids(deliveries, 1) == [4]
-    deliveries.over(Id(4, 0))
-    assert ids(deliveries) == [1, 3, 5]
+        schedule.offer(seqnum, 0, (item(key, priority=priority),))
+    assert ids(schedule, 1) == [2], "the message of priority 5 waits for it"
+    schedule.over(Id(2, 0))
+    assert ids(schedule, 1) == [4]
+    schedule.over(Id(4, 0))
+    assert ids(schedule) == [1, 3, 5]
 
 
 def test_what_was_passed_by_a_higher_priority_is_held_over_a_takeover() -> None:
-    progress = Progress(1, Window(0))
+    progress = Progress(1, DedupWindow(0))
     before = shelf(progress)
     for seqnum in range(1, 4):
         before.offer(seqnum, 0, (item(priority=seqnum),))
@@ -347,31 +354,34 @@ def test_what_was_passed_by_a_higher_priority_is_held_over_a_takeover() -> None:
     after = shelf(decode(progress.encode(), 0))
     for seqnum in range(1, 4):
         after.offer(seqnum, 0, (item(priority=seqnum),))
-    assert [(hand.entry.id.seqnum, hand.attempt) for hand in after.take(10, 0).hands] == [(2, 1), (1, 1)]
+    assert [(delivery.entry.id.seqnum, delivery.attempt) for delivery in after.take(10, 0).deliveries] == [
+        (2, 1),
+        (1, 1),
+    ]
 
 
 def test_what_comes_later_and_what_is_given_back_has_its_priority_then() -> None:
-    deliveries = shelf()
+    schedule = shelf()
     for seqnum, delay_ms, priority in ((1, 0, 0), (2, 50, 9), (3, 0, 4)):
-        deliveries.offer(seqnum, 0, (item(delay_ms=delay_ms, priority=priority),))
-    assert ids(deliveries, 1) == [3]
-    deliveries.again(Id(3, 0), 1, 0)
-    assert ids(deliveries, 2, now_ms=50) == [2, 3]
+        schedule.offer(seqnum, 0, (item(delay_ms=delay_ms, priority=priority),))
+    assert ids(schedule, 1) == [3]
+    schedule.again(Id(3, 0), 1, 0)
+    assert ids(schedule, 2, now_ms=50) == [2, 3]
 
 
 def test_what_is_lined_up_twice_is_handed_out_once() -> None:
-    deliveries = shelf()
+    schedule = shelf()
     for seqnum in (1, 2, 3):
-        deliveries.offer(seqnum, 0, (item("k"),))
-    deliveries.purge(2)
-    deliveries.purge(2)
-    assert ids(deliveries) == [2]
+        schedule.offer(seqnum, 0, (item("k"),))
+    schedule.purge(2)
+    schedule.purge(2)
+    assert ids(schedule) == [2]
 
 
 def test_a_key_whose_rate_changes_is_looked_at_again() -> None:
-    keys = KeyRate(0.0, 0, {"k": 0.001})
-    deliveries = Deliveries("s", Progress(1, Window(0)), attempts_most=0, careful=False, keys=keys)
-    deliveries.offer(1, 0, (item("k"),))
-    assert ids(deliveries, now_ms=5_000) == []
-    deliveries.rates({}, 0.0)
-    assert ids(deliveries, now_ms=5_000) == [1]
+    keys = KeyRateLimits(0.0, 0, {"k": 0.001})
+    schedule = DeliverySchedule("s", Progress(1, DedupWindow(0)), attempts_most=0, careful=False, keys=keys)
+    schedule.offer(1, 0, (item("k"),))
+    assert ids(schedule, now_ms=5_000) == []
+    schedule.rates({}, 0.0)
+    assert ids(schedule, now_ms=5_000) == [1]

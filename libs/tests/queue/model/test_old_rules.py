@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import Id, Item
-from bokiqueue.model.old_rules import PART_BYTES, Parts, Renewal, Waits, is_old, is_over
-from bokiqueue.model.shard_state import Progress
+from bokiqueue.model.old_rules import PART_BYTES, RewriteTimer, SetPartBuilder, WaitingMessage, is_old, is_over
+from bokiqueue.model.shard_state import DedupWindow, Progress
 
 BODY = msgspec.Raw(msgspec.msgpack.encode("x" * (PART_BYTES // 4)))
 
 
 def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
-    group = Progress(3, Window(1_000))
+    group = Progress(3, DedupWindow(1_000))
     group.read = 6
     for id in (Id(4, 0), Id(7, 0)):
         group.ends(id)
@@ -25,7 +24,7 @@ def test_what_is_half_as_old_is_carried_too_when_it_is_the_turn_of_its_queue() -
 
 
 def test_a_part_takes_so_many_bytes_and_one_message_at_least() -> None:
-    part, one = Parts(), Waits(Id(1, 0), 0, Item(BODY))
+    part, one = SetPartBuilder(), WaitingMessage(Id(1, 0), 0, Item(BODY))
     assert [part.takes(one) for _ in range(4)] == [True, True, True, False]
     assert len(part.cut()) == 3
     huge = one._replace(item=Item(msgspec.Raw(bytes(BODY) * 8)))
@@ -33,7 +32,7 @@ def test_a_part_takes_so_many_bytes_and_one_message_at_least() -> None:
 
 
 def test_an_owner_has_his_turn_at_half_of_the_age_until_it_is_done() -> None:
-    renewal = Renewal(100)
+    renewal = RewriteTimer(100)
     renewal.done(1_000)
     assert [renewal.look(1_049), renewal.look(1_050), renewal.look(1_010)] == [False, True, True]
     renewal.done(1_060)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument
 from bokiqueue.model.events import Id
-from bokiqueue.model.priority_rules import HIGHEST, OLDEST_EVERY, Ready, check_priority
+from bokiqueue.model.priority_rules import HIGHEST, OLDEST_EVERY, ReadyMessages, check_priority
 
 
-def taken(ready: Ready) -> Id:
+def taken(ready: ReadyMessages) -> Id:
     found = ready.next()
     assert found is not None
     ready.taken()
@@ -20,7 +20,7 @@ def taken(ready: Ready) -> Id:
 
 @given(st.lists(st.integers(0, 3), max_size=60))
 def test_each_is_taken_once_and_the_oldest_waits_for_seven_at_most(priorities: list[int]) -> None:
-    ready = Ready()
+    ready = ReadyMessages()
     waiting = {Id(seqnum, 0): priority for seqnum, priority in enumerate(priorities, 1)}
     for id, priority in waiting.items():
         ready.add(id, priority)
@@ -37,7 +37,7 @@ def test_each_is_taken_once_and_the_oldest_waits_for_seven_at_most(priorities: l
 
 
 def test_what_is_ready_at_another_priority_comes_by_the_higher_one() -> None:
-    ready = Ready()
+    ready = ReadyMessages()
     ready.add(Id(1, 0), 0)
     ready.add(Id(2, 0), 1)
     ready.add(Id(1, 0), 5)
@@ -45,7 +45,7 @@ def test_what_is_ready_at_another_priority_comes_by_the_higher_one() -> None:
 
 
 def test_what_is_discarded_does_not_come() -> None:
-    ready = Ready()
+    ready = ReadyMessages()
     for number, priority in enumerate((0, 3, 3), 1):
         ready.add(Id(number, 0), priority)
     ready.discard(Id(2, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, Standing, careful, moves, plan
+from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, ShardStanding, careful, moves, plan
 
 
 def test_shards_are_dealt_evenly_and_alike_by_all() -> None:
@@ -20,11 +20,11 @@ def test_shards_are_dealt_evenly_and_alike_by_all() -> None:
 
 def test_only_what_is_free_or_of_the_dead_or_ones_own_is_taken() -> None:
     standings = [
-        Standing(NOBODY, mine=False, dead=False),
-        Standing("b", mine=False, dead=False),
-        Standing("b", mine=False, dead=True),
-        Standing("a", mine=False, dead=False),
-        Standing("a", mine=True, dead=False),
+        ShardStanding(NOBODY, mine=False, dead=False),
+        ShardStanding("b", mine=False, dead=False),
+        ShardStanding("b", mine=False, dead=True),
+        ShardStanding("a", mine=False, dead=False),
+        ShardStanding("a", mine=True, dead=False),
     ]
     assert moves("a", ["a"] * 5, standings) == ([0, 2, 3], [])
     assert moves("a", ["b"] * 5, standings) == ([3], [4]), "its own, though it is to be another's: nobody else takes it"
@@ -40,7 +40,8 @@ def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
         for _ in range(3):
             for me in members:
                 standings = [
-                    Standing(holder, holder == me and owned[shard], dead=False) for shard, holder in enumerate(holders)
+                    ShardStanding(holder, holder == me and owned[shard], dead=False)
+                    for shard, holder in enumerate(holders)
                 ]
                 todo = moves(me, planned, standings)
                 for shard in todo.take:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from bokiqueue.model.dedup import Window
 from bokiqueue.model.events import Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
-from bokiqueue.model.shard_state import Progress, Row, decode, fold
+from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, decode, fold
 
 
 def fields(progress: Progress) -> tuple[object, ...]:
@@ -23,7 +22,7 @@ def fields(progress: Progress) -> tuple[object, ...]:
 def story(seed: int) -> list[ConsumerEvent]:
     """What an owner of six messages may write."""
     chances, events = random.Random(seed), list[ConsumerEvent]()
-    state = Progress(1, Window(0))
+    state = Progress(1, DedupWindow(0))
     for _ in range(12):
         ids = [id for number in range(1, 7) if not state.is_over(id := Id(number, 0))]
         if not ids:
@@ -49,19 +48,21 @@ def story(seed: int) -> list[ConsumerEvent]:
 def test_from_a_checkpoint_composed_at_any_place_it_comes_to_the_same() -> None:
     for seed in range(200):
         events = story(seed)
-        whole = fold([Row(place, 0, "me", [event]) for place, event in enumerate(events, 1)], 1, 0).progress
+        whole = fold([StreamRecord(place, 0, "me", [event]) for place, event in enumerate(events, 1)], 1, 0).progress
         for composed in range(len(events) + 1):
-            known = Progress(1, Window(0))
+            known = Progress(1, DedupWindow(0))
             for event in events[:composed]:
                 known.apply(event)
             for covers in range(composed + 1):
-                rows = [Row(place, 0, "me", [event]) for place, event in enumerate(events, 1) if place > covers]
-                rows.append(Row(100, 0, "me", [Checkpoint("s", covers, 0, 1, known.encode())]))
+                rows = [
+                    StreamRecord(place, 0, "me", [event]) for place, event in enumerate(events, 1) if place > covers
+                ]
+                rows.append(StreamRecord(100, 0, "me", [Checkpoint("s", covers, 0, 1, known.encode())]))
                 assert fields(fold(rows, 1, 0).progress) == fields(whole), (seed, composed, covers)
 
 
 def test_a_state_comes_back_from_its_bytes_and_in_parts() -> None:
-    progress = Progress(7, Window(1_000, {"a": 5}))
+    progress = Progress(7, DedupWindow(1_000, {"a": 5}))
     progress.read, progress.upto = 40, Id(30, 2)
     for id in (Id(9, 0), Id(9, 1), Id(9, 3), Id(12, 0)):
         progress.ends(id)
@@ -71,7 +72,7 @@ def test_a_state_comes_back_from_its_bytes_and_in_parts() -> None:
     assert fields(again) == fields(progress)
     assert (again.read, again.window.items()) == (40, [("a", 5)])
     rows = [
-        Row(50 + part, 0, "me", [Checkpoint("s", 45, part, 2, data[part * 20 :][: 20 if not part else None])])
+        StreamRecord(50 + part, 0, "me", [Checkpoint("s", 45, part, 2, data[part * 20 :][: 20 if not part else None])])
         for part in (0, 1)
     ]
     folded = fold(rows, 1, 1_000)
@@ -80,7 +81,7 @@ def test_a_state_comes_back_from_its_bytes_and_in_parts() -> None:
 
 
 def test_below_the_floor_all_is_over_and_forgotten() -> None:
-    progress = Progress(1, Window(0))
+    progress = Progress(1, DedupWindow(0))
     progress.read = 9
     progress.ends(Id(2, 0))
     progress.ends(Id(5, 0))
@@ -93,7 +94,7 @@ def test_below_the_floor_all_is_over_and_forgotten() -> None:
 
 
 def test_what_could_not_be_opened_has_no_messages_until_one_is_handed_out() -> None:
-    progress = Progress(1, Window(1_000))
+    progress = Progress(1, DedupWindow(1_000))
     progress.apply(Delivered("s", Id(7, 0), (), (), (5,)))
     for known in (progress, decode(progress.encode(), 1_000)):
         assert known.is_delivered(Id(6, 0)) and not known.is_delivered(Id(5, 0)) and known.attempt(Id(5, 1)) == 0
@@ -101,3 +102,23 @@ def test_what_could_not_be_opened_has_no_messages_until_one_is_handed_out() -> N
         assert (known.attempt(Id(5, 0)), known.attempt(Id(5, 1))) == (1, 0)
         known.raise_floor(Id(6, 0))
         assert not known.unopened
+
+
+def test_the_first_counts_and_after_the_window_the_next_is_a_first_again() -> None:
+    window = DedupWindow(100)
+    found = [window.twice("e", at_ms) for at_ms in (0, 50, 100, 101, 150, 201, 202)]
+    assert found == [False, True, True, False, True, True, False]
+
+
+def test_what_is_over_is_forgotten_and_what_is_kept_comes_back() -> None:
+    window = DedupWindow(100)
+    for dedup, at_ms in (("old", 0), ("new", 90), ("newest", 120)):
+        assert not window.twice(dedup, at_ms)
+    assert window.items() == [("new", 90), ("newest", 120)]
+    assert DedupWindow(100, window.items()).twice("new", 130)
+
+
+def test_a_copy_read_long_after_its_first_is_recognised_by_what_was_kept() -> None:
+    window = DedupWindow(100)
+    assert not window.twice("x", 0)
+    assert DedupWindow(100, window.items()).twice("x", 50), "whenever that was: its first is 50 ms older"

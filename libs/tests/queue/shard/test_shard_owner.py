@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 import boki
 from boki_common.errors import Conflict
 from bokilib import Fence, Log
 from bokilib.records import tags
+from bokilib.records.contribution import Contribution
 from bokilib.records.events import open_record
 from bokiqueue import Queue
 from bokiqueue.errors import NoSuchGroup
-from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Nacked, Pushed
+from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Id, Item, Nacked, Pushed
+from bokiqueue.shard.shard_owner import DEAD_BYTES, DeadLetter, Outbox
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
 from libs.tests.queue.conftest import Another, all_appended, book_of, take
@@ -76,8 +79,8 @@ async def test_busy_acks_and_the_next_deliver_are_one_record(another: Another) -
         spent = queue.log.appends - before
         assert spent <= 256 / 64 + 1, "1/b and the first DELIVER"
     rows = await written(queue, tags.queue_consumer("jobs", 0, "default"))
-    together = [row for row in rows if {type(event) for event in row} == {Delivered, Acked}]
-    assert len(together) >= 2
+    batcher = [row for row in rows if {type(event) for event in row} == {Delivered, Acked}]
+    assert len(batcher) >= 2
 
 
 async def test_a_dead_letter_and_its_push_are_one_record(another: Another) -> None:
@@ -185,3 +188,34 @@ async def test_a_message_whose_ack_may_be_trimmed_does_not_come_again(another: A
         with pytest.raises(NoSuchGroup):
             await anext(messages)
         assert not owner.owned
+
+
+def test_all_goes_as_one_record_under_the_claim() -> None:
+    box = Outbox()
+    assert not box
+    box.delivered.append(Delivered("s", Id(9, 0)))
+    box.acks.append(Id(1, 0))
+    box.nacks.append((Id(2, 0), 3, 77))
+    push = Contribution(("p",), {}, (Pushed("d/0", ()),))
+    box.letters.append(DeadLetter(Id(4, 0), Item(msgspec.Raw(b"\xc0")), push))
+    assert box
+    one = box.contribution("s", "c", {"own": 7})
+    assert (one.tags, one.expect) == (("c", "p"), {"own": 7})
+    assert one.events == (
+        Delivered("s", Id(9, 0)),
+        Acked("s", (Id(1, 0),)),
+        Nacked("s", ((2, 0, 3, 77),)),
+        Dead("s", (Id(4, 0),)),
+        Pushed("d/0", ()),
+    )
+
+
+def test_large_letters_go_in_the_next_record() -> None:
+    box = Outbox()
+    body = msgspec.Raw(msgspec.msgpack.encode("x" * (DEAD_BYTES // 2)))
+    for seqnum in range(3):
+        box.letters.append(DeadLetter(Id(seqnum, 0), Item(body), None))
+    rest = box.overflow()
+    assert [letter.id.seqnum for letter in box.letters] == [0]
+    assert [letter.id.seqnum for letter in rest.letters] == [1, 2]
+    assert not Outbox().overflow()
