@@ -98,7 +98,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiqueue/bokiqueue_tools/wording.py": "libs/tests/queue/test_commands.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
-    "libs/bokiflow/bokiflow/tables/catalog.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/memory.py": "libs/tests/flow/tables/test_ports.py",
     "libs/bokiflow/bokiflow/tables/swap_rules.py": "libs/tests/flow/tables/test_swaps.py",
     "libs/bokiflow/bokiflow/tables/swapping.py": "libs/tests/flow/tables/test_swaps.py",

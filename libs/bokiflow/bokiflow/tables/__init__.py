@@ -1,8 +1,12 @@
-"""Tables of a database, changed exactly once by workflows; see `tables`. The extra `cassandra` brings the driver of Apache Cassandra.
+"""Tables of a database, changed exactly once by workflows. The extra `cassandra` brings the driver of Apache Cassandra.
 
-tables = Tables(log, await CassandraTables.connect(["10.0.0.1"], keyspace="shop"))      # bokiflow.tables.cassandra_port
-await tables.open(Schema("hotel", {"left": "int"}))
-await bokiflow.transact(tables, book, "7")
+    tables = Tables(log, await CassandraTables.connect(["10.0.0.1"], keyspace="shop"))      # bokiflow.tables.cassandra_port
+    await tables.open(Schema("hotel", {"left": "int"}))
+    await bokiflow.transact(tables, book, "7")
+
+Read in this order: `schema` (columns and modes), `rows` (from records to what is stored), `ports` (what a database has to do),
+`transactions` and `tables` (mode `log`), `versions` (mode `versioned`), `swap_rules` and `swapping` (mode `lwt`), `locking` (locks over
+several steps), `upkeep` (retention).
 """
 
 from bokiflow.tables.carrying import TablesCarried

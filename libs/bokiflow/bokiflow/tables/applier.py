@@ -1,8 +1,9 @@
-"""Brings what the log has decided into the database: each row's records in their order, each until it is there.
+"""The applier, which writes to the database what the log has decided: the records of each row, in their order.
 
-A write is repeated until it is known to be done: it changes nothing the second time. Whoever dies before leaves the rest to the next
-reader of the row (`transactions`), or to who brings the whole table up to date (`Tables.settle`). Who asks for `room` waits while too
-many rows wait."""
+A write is repeated until it is known to be done; a repeated write changes nothing. If the process dies before, the next reader of the row
+writes the rest (`transactions`), or a process that brings the whole table up to date (`Tables.settle`). The number of rows that wait is
+bounded: `room` blocks while there are too many.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ log = get_logger(__name__)
 
 
 class _Waiting:
-    """Records of one row that are to be written."""
+    """Records of a row that wait to be written, and the task that writes them."""
 
     def __init__(self) -> None:
         self.todo: deque[tuple[int, Written]] = deque()
@@ -36,10 +37,20 @@ class _Waiting:
 
 
 class Applier:
-    """See the module. `written`: records, so far."""
+    """The queue of records to write, by row, and one task for each row that has any.
+
+    Attributes:
+        written: records written so far.
+    """
 
     def __init__(self, port: TablePort, schemas: Callable[[str], Schema], refused: Callable[[RowKey], None]) -> None:
-        """`refused` is called with rows that the database does not take."""
+        """Create an applier without records.
+
+        Args:
+            port: the database.
+            schemas: returns the schema of a table.
+            refused: is called with a row whose write the database refuses.
+        """
         self.written = 0
         self._port: Final = port
         self._schemas: Final = schemas
@@ -51,7 +62,7 @@ class Applier:
         return len(self._rows)
 
     def add(self, key: RowKey, records: Iterable[tuple[int, Written]]) -> None:
-        """Records of a row, ascending; the first is of the version that is stored, or follows what was added before."""
+        """Queue records of a row, ascending. The first follows the stored version, or the records added before."""
         waiting = self._rows.setdefault(key, _Waiting())
         for seqnum, event in records:
             if seqnum > waiting.newest:
@@ -68,7 +79,7 @@ class Applier:
                 try:
                     await self._port.write(self._schemas(key.table), key, to_store(seqnum, event), seqnum)
                 except (TableUnavailable, WriteUnknown) as error:
-                    log.warning("a table does not take a write, it is repeated", table=key.table, error=str(error))
+                    log.warning("table write failed: it is repeated", table=key.table, error=str(error))
                     await asyncio.sleep(delay_s)
                     delay_s = min(LAST_DELAY_S, 2 * delay_s)
                     continue
@@ -76,19 +87,19 @@ class Applier:
                 delay_s = FIRST_DELAY_S
                 waiting.todo.popleft()
         except BokiError as error:
-            log.error("a table does not take what the log has decided", table=key.table, key=key.key, error=str(error))
+            log.error("table write refused: only the log has it", table=key.table, key=key.key, error=str(error))
             self._refused(key)
         finally:
             del self._rows[key]
             self._done.set()
 
     async def room(self) -> None:
-        """Waits while too many rows wait."""
+        """Wait until fewer than `ROWS` rows have records to write."""
         while len(self._rows) >= ROWS:
             await self._one_done()
 
     async def applied(self, keys: Iterable[RowKey]) -> None:
-        """Waits until nothing of these rows waits."""
+        """Wait until no record of these rows waits to be written."""
         wanted = set(keys)
         while not wanted.isdisjoint(self._rows):
             await self._one_done()
@@ -98,7 +109,7 @@ class Applier:
         await self._done.wait()
 
     async def close(self) -> None:
-        """Stops; what waits is left to others."""
+        """Stop writing. Other processes write the records that still wait."""
         tasks = [waiting.task for waiting in self._rows.values() if waiting.task is not None]
         for task in tasks:
             task.cancel()

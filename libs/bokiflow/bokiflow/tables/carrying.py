@@ -1,13 +1,13 @@
-"""What of tables is carried out of old terms: what they are, and which versions of their rows are gone.
+"""The records of tables that are rewritten out of old terms: definitions of tables, and floors of their versions.
 
-    async with Tables(log, port): ...                                          # carries by itself, when nobody else does
+    async with Tables(log, port): ...                             # rewrites them, unless another process does
     async with Carrier(log, [TablesCarried(log), store.carried()], who="host-7"): ...
 
-Both are states whose newest record counts (`table/cat`, `table/floor`): that record is appended anew, which expects that nothing came
-since, and then what was before it is trimmed. Who has the table open learns of the new place when he reads next (`Transaction`). Who comes
-too late carries nothing: somebody else did, or changed it.
+In both kinds of streams (`table/cat`, `table/floor`) only the newest record counts. It is appended again, which expects that no newer
+record exists, and the older ones are trimmed. If the append loses, another process has rewritten or changed the state, and nothing is to
+be done. A process that has the table open finds the new place at its next read (`Transaction`).
 
-Records of rows need not stay, since the database has them: see `Tables.settle_old`.
+Records of rows are not rewritten, since the database has them: see `Tables.settle_old`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bokilib.retention.rewritten_states import State, append_states
 from bokilib.retention.trimmer import Trimmer
 
 AT_ONCE: Final = 200
-"""Streams that are read in one round trip."""
+"""Streams read in one round trip."""
 
 log = get_logger(__name__)
 
@@ -34,7 +34,7 @@ Kind: TypeAlias = type[Made] | type[Collected]
 
 
 class _Stream(NamedTuple):
-    """One that has a state of a table."""
+    """A stream with a state of a table, and the kind of event that has the state."""
 
     tag: str
     table: str
@@ -42,7 +42,7 @@ class _Stream(NamedTuple):
 
 
 class TablesCarried:
-    """See the module: of all tables of a book, open here or not. Implements `bokilib.retention.carrier.Carries`."""
+    """The states of all tables of a book, open in this process or not; implements `bokilib.retention.carrier.Carries`."""
 
     def __init__(self, opened: Log) -> None:
         self._log: Final = opened
@@ -54,7 +54,7 @@ class TablesCarried:
         return "table"
 
     def collect(self, read: Read) -> int:
-        """See `Carries`."""
+        """Note the streams that a record names; return the number of noted streams."""
         for event in PICKER.of(read.record.seqnum, read.envelope):
             if isinstance(event, Made):
                 self._streams[_Stream(tags.table_catalog(event.id), event.id, Made)] = None
@@ -63,7 +63,11 @@ class TablesCarried:
         return len(self._streams)
 
     async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
-        """See `Carries`."""
+        """Rewrite the states of the noted streams that are older than `carry_ms`, and trim their older records.
+
+        Returns:
+            The number of rewritten states, and of states that cannot be read.
+        """
         streams, self._streams = list(self._streams), {}
         carried = unreadable = 0
         for at in range(0, len(streams), AT_ONCE):
@@ -81,10 +85,10 @@ class TablesCarried:
         return carried, unreadable
 
     async def tend(self) -> None:
-        """See `Carries`: nothing else is due."""
+        """Do nothing: tables have no other upkeep here."""
 
     async def _states(self, records: Sequence[tuple[_Stream, boki.Record]]) -> list[State]:
-        """Those that can be read: one that cannot keeps its own term, and no other's."""
+        """Return the states that can be read. A state that cannot be read keeps its own term and holds up no other one."""
         states: list[State] = []
         for stream, record in records:
             try:
@@ -92,7 +96,7 @@ class TablesCarried:
             except BokiError as error:
                 if error.retryable:
                     raise
-                log.warning("what a table is cannot be read", table=stream.table, error=str(error))
+                log.warning("definition of a table unreadable: its term is kept", table=stream.table, error=str(error))
                 continue
             states += [State(stream.tag, record.seqnum, event) for event in events if isinstance(event, stream.kind)][
                 -1:

@@ -2,14 +2,15 @@
 
     async with await CassandraTables.connect(["10.0.0.1"], keyspace="shop") as port: ...
 
-- Every cell is written `USING TIMESTAMP`, by one statement a row, which a replica takes whole or not. No TTL, no condition. Versions of
-  rows are deleted in one range, which hides nothing that is newer.
-- In mode `lwt` rows change by light-weight transactions only, and are read with consistency SERIAL: Cassandra finishes what may be under
-  way, or it will never be. All who share a table use SERIAL, or all LOCAL_SERIAL (with `consistency="LOCAL_QUORUM"`) of one data centre.
-- A table is made by its schema. What is there already must fit: kinds of columns, no TTL of the table, and no column that
-  was dropped and added again: Cassandra hides what was written to it with a time stamp below the moment of the drop, and ours always are.
-- Statements are prepared once; paging, routing and connections are the driver's.
-- The outcome of a write that timed out is unknown: it is WriteUnknown, and repeating it is harmless.
+- Every cell is written `USING TIMESTAMP`, with one statement for each row, which a replica applies as a whole or not at all. There is no
+  TTL and no condition. Versions of rows are deleted in one range, which hides no newer cell.
+- In mode `lwt` rows change by light-weight transactions only, and are read with consistency SERIAL: Cassandra finishes a transaction that
+  may be pending, or that transaction never happens. All programs that share a table use SERIAL, or all of them use LOCAL_SERIAL
+  (`consistency="LOCAL_QUORUM"`) in one data centre.
+- A table is created from its schema. An existing table must have columns of these kinds, no TTL, and no column that was dropped and added
+  again: Cassandra hides cells with time stamps from before the drop, and all of our time stamps are lower.
+- Statements are prepared once; the driver does paging, routing and connections.
+- A write that timed out may or may not be done: it raises WriteUnknown, and repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 STATEMENTS: Final = 512
-"""That are kept prepared; columns that are written together make one each."""
+"""Prepared statements that are cached; each set of columns written together needs one."""
 PREPARES: Final = 5
-"""Of a statement with a column that is not there yet."""
+"""Attempts to prepare a statement with a column that was added a moment ago."""
 TIMEOUT_S: Final = 10
 DRIVER_TIMEOUTS: Final = 3
-"""Time-outs that a call of the driver may last: now and then it forgets one, when a node dies."""
+"""Multiple of the driver's time-out after which a call is given up: the driver sometimes loses a call when a node dies."""
 RECONNECT_S: Final = (0.5, 8.0)
 OWNERS: Final = "boki_tables"
 HELPED: Final = "boki_helped"
@@ -83,7 +84,7 @@ CONSISTENCIES: Final = {
 }
 PAGE_ROWS: Final = 1_000
 PROTOCOL: Final = 4
-"""Which all Cassandras since 2.2 speak."""
+"""The version of the native protocol, which Cassandra has supported since 2.2."""
 
 _REFUSED: Final = (
     InvalidRequest,
@@ -103,15 +104,20 @@ _UNAVAILABLE: Final = (
 
 
 class CassandraTables:
-    """See the module. One keyspace; belongs to one event loop."""
+    """Tables in one keyspace of Cassandra; an instance belongs to one event loop."""
 
     def __init__(
         self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int, answer_timeout_s: float
     ) -> None:
-        """
+        """Wrap a session of the driver; see `connect`.
+
         Args:
-            serial: consistency of what reads rows of mode `lwt`.
-            answer_timeout_s: the longest the driver may take to answer, its own time-outs included.
+            cluster: the driver's cluster, which is shut down at the end.
+            session: the driver's session.
+            keyspace: the keyspace of the tables.
+            bodies: the threads for blocking calls.
+            serial: the consistency of reads of mode `lwt`.
+            answer_timeout_s: the longest time that the driver may take for an answer, its own time-outs included.
         """
         self._cluster: Final = cluster
         self._session: Final = session
@@ -135,14 +141,21 @@ class CassandraTables:
         timeout_s: int = TIMEOUT_S,
         bodies: Bodies | None = None,
     ) -> Self:
-        """Connects, and makes the keyspace if there is none.
+        """Connect to Cassandra, and create the keyspace if it does not exist.
 
         Args:
-            replication: of a keyspace that is made; by default SimpleStrategy with one copy.
-            local_dc: whose nodes are asked; `consistency` may then be "LOCAL_QUORUM". Reads and writes have to overlap.
+            hosts: addresses of nodes to connect to first.
+            keyspace: the keyspace of the tables.
+            port: the port of the native protocol.
+            replication: the replication of a keyspace that is created; by default SimpleStrategy with one copy.
+            local_dc: the data centre whose nodes are used; `consistency` may then be "LOCAL_QUORUM".
+            consistency: the consistency of reads and writes, which have to overlap.
+            timeout_s: the driver's time-out for one request.
+            bodies: the threads for blocking calls.
 
         Raises:
-            TableUnavailable: nobody answers. InvalidArgument.
+            TableUnavailable: no node answers.
+            InvalidArgument: the keyspace or the consistency is not valid.
         """
         if not NAME.match(keyspace):
             raise InvalidArgument(
@@ -166,7 +179,7 @@ class CassandraTables:
         cluster = await chosen.run(lambda: _cluster(hosts, port, profile, timeout_s))
         try:
             session = await chosen.run(cluster.connect)
-        except Exception as error:  # whatever a driver raises that cannot connect
+        except Exception as error:  # a driver that cannot connect raises errors of many classes
             await chosen.run(cluster.shutdown)
             raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
         made = cls(cluster, session, keyspace, chosen, serial, DRIVER_TIMEOUTS * timeout_s)
@@ -188,12 +201,11 @@ class CassandraTables:
             async with asyncio.timeout(self._answer_timeout_s):
                 await self._bodies.run(self._cluster.shutdown)
         except TimeoutError:
-            log.warning("the driver of Cassandra does not end, it is not waited for", keyspace=self._keyspace)
+            log.warning("driver of Cassandra did not shut down in time: it is left behind", keyspace=self._keyspace)
 
     # -- TablePort
 
     async def ensure(self, schema: Schema) -> None:
-        """See `TablePort`."""
         table = f'{self._keyspace}."{schema.name}"'
         columns = {**OURS[schema.mode], **{name: CQL[kind] for name, kind in schema.columns.items()}}
         await self._change(table_text(schema, table), schema.name)
@@ -231,14 +243,13 @@ class CassandraTables:
         return int(rows[0][0]) if rows else 0
 
     async def claim(self, table: str, token: str) -> str:
-        """See `TablePort`. A light-weight transaction; one whose outcome is unknown is looked at, and asked again."""
+        """Claim a table by a light-weight transaction; after an unknown outcome, claiming again returns the owner."""
         text = f"INSERT INTO {self._keyspace}.{OWNERS} (name, owner) VALUES (?, ?) IF NOT EXISTS"
         rows = await self._write(text, (table, token), table)
         applied, *there = rows[0]
         return token if applied else str(there[-1])
 
     async def read(self, schema: Schema, key: str) -> Stored:
-        """See `TablePort`."""
         return await self._read(schema, key, None)
 
     async def _read(self, schema: Schema, key: str, at_most: int | None) -> Stored:
@@ -261,7 +272,6 @@ class CassandraTables:
         }
 
     async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
-        """See `TablePort`."""
         versioned = schema.mode == "versioned"
         names = [name for name in sorted(cells) if not (versioned and name == VERSION)]
         assignments = ", ".join(f'"{name}" = ?' for name in names)
@@ -273,7 +283,6 @@ class CassandraTables:
             await self._write(text, (timestamp, *values, key.key), schema.name)
 
     async def keys(self, schema: Schema) -> AsyncIterator[str]:
-        """See `TablePort`."""
         last: str | None = None
         while True:
             where = "" if last is None else f"WHERE token({KEY}) > token(?) "
@@ -286,23 +295,20 @@ class CassandraTables:
             last = rows[-1][0]
 
     async def read_at(self, schema: Schema, key: str, at_most: int) -> Stored:
-        """See `TablePort`."""
         return await self._read(schema, key, at_most)
 
     async def drop_below(self, schema: Schema, key: str, version: int) -> None:
-        """See `TablePort`. The time stamp is above that of all that is deleted, and below the rest."""
+        """Delete old versions; the deletion's time stamp is above those of the deleted versions and below those that stay."""
         text = f'DELETE FROM {self._keyspace}."{schema.name}" USING TIMESTAMP ? WHERE {KEY} = ? AND {VERSION} < ?'
         await self._write(text, (version - 1, key, version), schema.name)
 
     async def standing(self, schema: Schema, key: str) -> Standing:
-        """See `TablePort`."""
         names = [OP, OUTCOME, ABSENT, *schema.columns]
         picked = ", ".join(f'"{name}"' for name in names)
         text = f'SELECT {picked} FROM {self._keyspace}."{schema.name}" WHERE {KEY} = ?'
         return standing_of(schema, names, await self._ask(text, (key,), schema.name, serial=True))
 
     async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
-        """See `TablePort`."""
         written = swapped(schema, swap)
         assignments = ", ".join(f'"{name}" = ?' for name in written)
         condition, values = ("= null", ()) if seen is None else ("= ?", (seen,))
@@ -311,17 +317,15 @@ class CassandraTables:
         return bool(rows[0][0])
 
     async def help(self, op: str, outcome: str) -> None:
-        """See `TablePort`. What is forgotten stays so, however late it is noted once more: for as long as Cassandra keeps deletions."""
+        """Note an outcome with a time stamp below that of `unhelp`: while Cassandra keeps the deletion, a late note stays deleted."""
         text = f"INSERT INTO {self._keyspace}.{HELPED} (op, outcome) VALUES (?, ?) USING TIMESTAMP 1"
         await self._write(text, (op, outcome), HELPED)
 
     async def helped(self, op: str) -> str | None:
-        """See `TablePort`."""
         rows = await self._ask(f"SELECT outcome FROM {self._keyspace}.{HELPED} WHERE op = ?", (op,), HELPED)
         return str(rows[0][0]) if rows else None
 
     async def helps(self) -> AsyncIterator[str]:
-        """See `TablePort`."""
         last: str | None = None
         while True:
             where = "" if last is None else "WHERE token(op) > token(?) "
@@ -334,13 +338,12 @@ class CassandraTables:
             last = rows[-1][0]
 
     async def unhelp(self, op: str) -> None:
-        """See `TablePort`."""
         await self._write(f"DELETE FROM {self._keyspace}.{HELPED} USING TIMESTAMP 2 WHERE op = ?", (op,), HELPED)
 
     # -- the driver
 
     async def _change(self, text: str, table: str) -> None:
-        """Changes the schema; the driver waits until all nodes agree."""
+        """Run a statement that changes the schema; the driver waits until all nodes agree on it."""
         try:
             await self._answer(self._session.execute_async(text))
         except BokiError:
@@ -382,7 +385,7 @@ class CassandraTables:
         return found
 
     async def _prepare(self, text: str) -> Any:
-        """A column that another process adds is in the schema's tables a moment before statements may name it."""
+        """Prepare a statement; repeat it for a column that another process has just added and that statements may not name yet."""
         pause = pauses()
         for again in range(PREPARES):
             try:
@@ -394,7 +397,7 @@ class CassandraTables:
         raise AssertionError("it returns or raises")
 
     async def _answer(self, asked: Any) -> list[Any]:
-        """What the driver answers, in one of its threads."""
+        """Wait for a future of the driver, which resolves in one of its threads, and return its rows."""
         future: asyncio.Future[list[Any]] = self._loop.create_future()
 
         def resolve(error: BaseException | None, rows: list[Any]) -> None:
@@ -409,13 +412,17 @@ class CassandraTables:
             try:
                 self._loop.call_soon_threadsafe(resolve, error, rows)
             except RuntimeError:
-                pass  # the loop has ended, and nobody waits
+                pass  # the loop has ended, so no task waits for the answer
 
         asked.add_callbacks(lambda rows: soon(None, list(rows or ())), lambda error: soon(error, []))
         return await self._in_time(future)
 
     async def _in_time(self, asked: Awaitable[T]) -> T:
-        """What the driver answers. Raises OperationTimedOut: nothing."""
+        """Wait for an answer of the driver.
+
+        Raises:
+            OperationTimedOut: the driver did not answer within `answer_timeout_s`.
+        """
         try:
             async with asyncio.timeout(self._answer_timeout_s):
                 return await asked
@@ -424,7 +431,7 @@ class CassandraTables:
 
 
 def _cluster(hosts: Sequence[str], port: int, profile: ExecutionProfile, timeout_s: int) -> Cluster:
-    """Starts the driver's threads. Blocks."""
+    """Create the driver's cluster, which starts its threads. This blocks."""
     return Cluster(
         list(hosts),
         port=port,

@@ -1,4 +1,4 @@
-"""Kinds of columns as Cassandra has them, and what a table that is there must not be. Pure."""
+"""The types and keys of tables in Cassandra, and the check that an existing table fits its schema. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS: Final[Mapping[Mode, Mapping[str, str]]] = {
     "versioned": {VERSION: "bigint", ABSENT: "text"},
     "lwt": {OP: "text", OUTCOME: "text", ABSENT: "text"},
 }
-"""Columns beside the user's, by mode."""
+"""The library's own columns, by mode."""
 KEYS: Final[Mapping[Mode, Mapping[str, str]]] = {
     "log": {KEY: "partition_key"},
     "versioned": {KEY: "partition_key", VERSION: "clustering"},
@@ -29,20 +29,26 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def to_database(kind: Kind | None, value: Any) -> Any:
-    """A cell's value for the driver."""
+    """Convert the value of a cell for the driver: JSON becomes text."""
     return _encode(value).decode() if kind == "json" else value
 
 
 def from_database(kind: Kind | None, value: Any) -> Any:
-    """A cell's value as the driver gave it."""
+    """Convert a value of the driver to that of a cell: the text of a JSON column is parsed."""
     return _decode(value) if kind == "json" and value is not None else value
 
 
 def checked_columns(schema: Schema, there: Mapping[str, str], dropped: Sequence[str], ttl_s: int) -> None:
-    """Raises TableRefused: the table cannot be kept so.
+    """Check the columns and the TTL of an existing table.
 
     Args:
-        there: types of columns. dropped: columns that once were. ttl_s: after which the table forgets cells; 0: never.
+        schema: the schema that the table has to fit.
+        there: the types of its columns, by name.
+        dropped: columns that were dropped once.
+        ttl_s: the TTL of its cells in seconds; 0 keeps them.
+
+    Raises:
+        TableRefused: the table does not fit.
     """
     expected = {KEY: "text", **OURS[schema.mode]}
     expected |= {name: CQL[kind] for name, kind in schema.columns.items()}
@@ -54,16 +60,16 @@ def checked_columns(schema: Schema, there: Mapping[str, str], dropped: Sequence[
         if name in dropped:
             raise _refused(
                 schema,
-                f"column {name!r} never to have been dropped",
-                "that it was, and added again",
-                "Cassandra hides what has a time stamp from before the drop: give the column another name",
+                f"a column {name!r} that was never dropped",
+                "a column that was dropped and added again",
+                "Cassandra hides cells with time stamps from before the drop: give the column another name",
             )
     if ttl_s:
-        raise _refused(schema, "a table that forgets nothing", f"a TTL of {ttl_s} s", "set default_time_to_live = 0")
+        raise _refused(schema, "a table without a TTL", f"a TTL of {ttl_s} s", "set default_time_to_live = 0")
 
 
 def table_text(schema: Schema, table: str) -> str:
-    """The statement that makes a table."""
+    """Return the statement that creates a table."""
     columns = {**OURS[schema.mode], **{name: CQL[kind] for name, kind in schema.columns.items()}}
     made = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
     keys = ", ".join(KEYS[schema.mode])
@@ -72,7 +78,15 @@ def table_text(schema: Schema, table: str) -> str:
 
 
 def checked_keys(schema: Schema, there: Mapping[str, str]) -> None:
-    """Raises TableRefused: the table is of another mode. `there`: what columns are to its key."""
+    """Check that the key of an existing table is that of the schema's mode.
+
+    Args:
+        schema: the schema that the table has to fit.
+        there: the kind of each column: "partition_key", "clustering" or "regular".
+
+    Raises:
+        TableRefused: the table was created in another mode or by another program.
+    """
     keys = {name: kind for name, kind in there.items() if kind != "regular"}
     others = sorted(
         name for columns in OURS.values() for name in columns if name in there and name not in OURS[schema.mode]
@@ -82,19 +96,19 @@ def checked_keys(schema: Schema, there: Mapping[str, str]) -> None:
             schema,
             f"a table of mode {schema.mode!r}",
             f"column {others[0]!r} of another mode",
-            "all its users have one mode: give this one another name",
+            "all programs open a table in one mode: give this one another name",
         )
     if keys != KEYS[schema.mode]:
         raise _refused(
             schema,
             f"the keys of mode {schema.mode!r}, {dict(KEYS[schema.mode])}",
             f"{keys}",
-            "it was made in another mode, or by somebody else: give this one another name",
+            "it was created in another mode, or by another program: give this one another name",
         )
 
 
 def standing_of(schema: Schema, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Standing:
-    """A row of mode `lwt` as the driver gave it; `names`: of the columns that were asked for."""
+    """Convert a row of mode `lwt` from the driver. `names` are the selected columns."""
     if not rows:
         return NOTHING
     row = dict(zip(names, rows[0], strict=True))
@@ -103,7 +117,7 @@ def standing_of(schema: Schema, names: Sequence[str], rows: Sequence[Sequence[An
 
 
 def swapped(schema: Schema, swap: Swap) -> dict[str, Any]:
-    """What a swap writes, by column; None: nothing is in it any more."""
+    """Return the values that a swap writes, by column; None empties the column."""
     written: dict[str, Any] = {OP: swap.op, OUTCOME: swap.outcome}
     if swap.cells is not None:
         cells = swap.cells

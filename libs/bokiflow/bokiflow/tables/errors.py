@@ -1,4 +1,4 @@
-"""What tables raise beside the errors of the SDK and of `bokilib`.
+"""Errors of tables, beside those of the SDK and of `bokilib`.
 
 BokiError
 ├── UsageError      TableRefused
@@ -12,28 +12,30 @@ from boki_common.errors import Conflict, LogBookError, UsageError
 
 
 class TableRefused(UsageError):
-    """A table is not what it has to be for this: its mode, its columns, or whose it is. Nothing was written.
+    """A table has the wrong mode or columns for this call, or belongs to another book. Nothing was written.
 
     Attributes:
-        table. expected, found.
+        table: the table.
+        expected: the mode, column or owner that the call needs.
+        found: the mode, column or owner that the table has.
     """
 
 
 class TableUnavailable(LogBookError):
-    """The database does not answer, or not enough of it: what was asked for did not happen.
+    """The database does not answer, or too few of its nodes do. The call had no effect.
 
     Attributes:
-        table.
+        table: the table.
     """
 
     retryable = True
 
 
 class WriteUnknown(LogBookError):
-    """The database was asked to write, and nobody knows whether it did.
+    """A write to the database may or may not be done.
 
     Attributes:
-        table.
+        table: the table.
     """
 
     retryable = True
@@ -41,42 +43,50 @@ class WriteUnknown(LogBookError):
 
 
 class RowsMoved(Conflict):
-    """What a transaction wants to read next is newer than what it read before, which has changed meanwhile: it has to be run again."""
+    """A row that a transaction has read changed before its next read: the rows would not be of one place. Run it again."""
 
     retryable = True
 
 
 class ForeignWrite(LogBookError):
-    """A row has a cell that the log knows nothing of: somebody wrote it past the log, with a time stamp of his own.
+    """A row has a cell with a time stamp of no record: another program wrote it without the log.
 
     Attributes:
-        table, key, column. expected: the newest time stamp that there may be. found.
+        table: the table.
+        key: the key of the row.
+        column: the column of the cell.
+        expected: the highest time stamp that the row may have.
+        found: the time stamp of the cell.
     """
 
 
 class TableBehind(LogBookError):
-    """A row lacks what the log has given up already: the table was emptied, or brought back from an older backup.
+    """A row lacks changes that the log has trimmed: the table was emptied, or restored from an older backup.
 
     Attributes:
-        table, key.
+        table: the table.
+        key: the key of the row.
     """
 
 
 class VersionsGone(LogBookError):
-    """Somebody looks at a row as of a place of which the versions are collected: `Tables.collect` did not name its group.
+    """A row was read as of a place whose versions are deleted: `Tables.collect` was called without the reader's group.
 
     Attributes:
-        table. expected: places that can be looked at begin here. found.
+        table: the table.
+        expected: the oldest place that can be read.
+        found: the place that was read.
     """
 
 
 class WrittenUnlocked(LogBookError):
-    """A row that a transaction has locked was changed by somebody who takes no locks. Nothing was written; it may be run again.
+    """A row that a transaction has locked was changed by a writer without locks. Nothing was written; the transaction may run again.
 
     Attributes:
-        table, key.
+        table: the table.
+        key: the key of the row.
     """
 
 
 class NotHeld(LogBookError):
-    """Somebody else runs this workflow by now, or its worker has another `Log` than its tables: nothing is written for it here."""
+    """The workflow ended or another worker runs it now, or its worker and its tables have different `Log`s. Nothing was written."""

@@ -1,7 +1,7 @@
-"""Tables in memory, which behave as those of Cassandra do: cells with time stamps, of two equal ones the larger value.
+"""Tables in memory, for tests and examples; like Cassandra they have cells with time stamps, and the larger value wins a tie.
 
-For tests and examples. Several `Tables` share one, as processes share a database; `fault` is called before and after each operation and
-may raise: what happened and raises after it has lost its answer.
+Several `Tables` may share an instance, as processes share a database. `fault` is called before and after each operation and may raise: if
+it raises afterwards, the operation has happened and its answer is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from bokiflow.tables.swap_rules import NOTHING, Standing, Swap
 
 
 class MemoryTables:
-    """See the module. `writes`, `reads`: so far."""
+    """A database in memory.
+
+    Attributes:
+        writes: writes so far.
+        reads: reads so far.
+        fault: called with the name of each operation, such as "write", and "after write" when it has happened.
+    """
 
     def __init__(self, fault: Callable[[str], None] = lambda _: None) -> None:
         self.writes = 0
@@ -30,16 +36,15 @@ class MemoryTables:
         self._versions: dict[RowKey, dict[int, dict[str, Cell]]] = {}
         self._swapped: dict[RowKey, Standing] = {}
         self._late: list[Callable[[], bool]] = []
-        """Swaps that were sent, and may still come."""
+        """Swaps whose answer was lost and that have not arrived yet."""
         self._helped: dict[str, str] = {}
 
     async def ensure(self, schema: Schema) -> None:
-        """See `TablePort`."""
         await self._operate("ensure")
         mode = self._modes.setdefault(schema.name, schema.mode)
         if mode != schema.mode:
             raise TableRefused(
-                f"table {schema.name!r} was made in mode {mode!r}, expected {schema.mode!r}: give this one another name",
+                f"table {schema.name!r} was created in mode {mode!r}, expected {schema.mode!r}: give this one another name",
                 table=schema.name,
                 expected=schema.mode,
                 found=mode,
@@ -55,14 +60,12 @@ class MemoryTables:
                 )
 
     async def claim(self, table: str, token: str) -> str:
-        """See `TablePort`."""
         await self._operate("claim")
         owner = self._owners.setdefault(table, token)
         self.fault("after claim")
         return owner
 
     async def read(self, schema: Schema, key: str) -> Stored:
-        """See `TablePort`."""
         await self._operate("read")
         self.reads += 1
         self._check(schema, schema.columns)
@@ -71,7 +74,6 @@ class MemoryTables:
         return _known(schema, self._rows.get(RowKey(schema.name, key), {}))
 
     async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
-        """See `TablePort`."""
         await self._operate("write")
         self._check(schema, cells)
         self.writes += 1
@@ -86,14 +88,12 @@ class MemoryTables:
         self.fault("after write")
 
     async def keys(self, schema: Schema) -> AsyncIterator[str]:
-        """See `TablePort`."""
         await self._operate("keys")
         for key in [*self._rows, *self._versions, *self._swapped]:
             if key.table == schema.name:
                 yield key.key
 
     async def read_at(self, schema: Schema, key: str, at_most: int) -> Stored:
-        """See `TablePort`."""
         await self._operate("read")
         self.reads += 1
         return self._newest(schema, key, at_most)
@@ -104,14 +104,12 @@ class MemoryTables:
         return {} if version is None else _known(schema, there[version])
 
     async def drop_below(self, schema: Schema, key: str, version: int) -> None:
-        """See `TablePort`."""
         await self._operate("drop")
         there = self._versions.get(RowKey(schema.name, key), {})
         for one in [one for one in there if one < version]:
             del there[one]
 
     async def standing(self, schema: Schema, key: str) -> Standing:
-        """See `TablePort`."""
         await self._operate("standing")
         self.reads += 1
         self._check(schema, schema.columns)
@@ -121,7 +119,7 @@ class MemoryTables:
         return row._replace(cells={name: value for name, value in row.cells.items() if name in schema.columns})
 
     async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
-        """See `TablePort`. A swap that fails by `after swap` was made; one by `late swap` is made later, if it still can: see `arrive`."""
+        """Swap a row. After the fault "after swap" the swap is done; after "late swap" it is tried again by `arrive`."""
         await self._operate("swap")
         self._check(schema, swap.cells or {})
         try:
@@ -134,7 +132,7 @@ class MemoryTables:
         return made
 
     def arrive(self) -> None:
-        """What was late comes."""
+        """Let late swaps arrive: each is done if its row still has the expected operation."""
         late, self._late = self._late, []
         for swap in late:
             swap()
@@ -146,36 +144,32 @@ class MemoryTables:
             return False
         self.writes += 1
         cells = there.cells
-        if swap.cells is not None:  # columns that a process does not know stay as they are
+        if swap.cells is not None:  # columns that are not in the schema of this process stay as they are
             others = {name: value for name, value in (there.cells or {}).items() if name not in schema.columns}
             cells = None if swap.gone else {**others, **swap.cells}
         self._swapped[where] = Standing(swap.op, swap.outcome, cells)
         return True
 
     async def help(self, op: str, outcome: str) -> None:
-        """See `TablePort`."""
         await self._operate("help")
         self._helped.setdefault(op, outcome)
         self.fault("after help")
 
     async def helped(self, op: str) -> str | None:
-        """See `TablePort`."""
         await self._operate("helped")
         return self._helped.get(op)
 
     async def helps(self) -> AsyncIterator[str]:
-        """See `TablePort`."""
         await self._operate("helps")
         for op in list(self._helped):
             yield op
 
     async def unhelp(self, op: str) -> None:
-        """See `TablePort`."""
         await self._operate("unhelp")
         self._helped.pop(op, None)
 
     def drop_column(self, table: str, column: str) -> None:
-        """As `ALTER TABLE … DROP` does."""
+        """Drop a column and its cells, as `ALTER TABLE … DROP` does."""
         del self._columns[table][column]
         for key, row in self._rows.items():
             if key.table == table:
@@ -198,6 +192,6 @@ class MemoryTables:
 
 
 def _known(schema: Schema, row: Mapping[str, Cell]) -> Stored:
-    """What of a row a process reads that knows this of its table."""
+    """Return the cells of a row in the columns of a schema, and those of the library."""
     wanted = {*schema.columns, VERSION, ABSENT}
     return {name: cell for name, cell in row.items() if name in wanted}

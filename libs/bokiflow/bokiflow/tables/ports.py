@@ -1,7 +1,7 @@
-"""What tables need of a database: rows that are read whole, and cells that are written with a time stamp.
+"""The port of databases: rows are read as a whole, and cells are written with a time stamp.
 
-`memory.MemoryTables` and `cassandra_port.CassandraTables` are two; one contract suite holds both. What `ensure` makes, and what is read
-and written, is by the mode of the schema (`schema`).
+`memory.MemoryTables` and `cassandra_port.CassandraTables` implement it; one contract suite tests both. The mode of the schema (`schema`)
+decides which table `ensure` creates, and how it is read and written.
 """
 
 from __future__ import annotations
@@ -15,50 +15,64 @@ from bokiflow.tables.swap_rules import Standing, Swap
 
 
 class TablePort(Protocol):
-    """See the module. What it raises: TableUnavailable, WriteUnknown, TableRefused."""
+    """A database with tables.
+
+    Raises:
+        TableUnavailable: the database does not answer, and a call had no effect.
+        WriteUnknown: a write may or may not be done.
+        TableRefused: the table does not fit its schema.
+    """
 
     async def ensure(self, schema: Schema) -> None:
-        """Makes the table, or what it lacks of columns. Raises TableRefused: what is there cannot be kept so."""
+        """Create the table, or add the columns that it lacks.
+
+        Raises:
+            TableRefused: the existing table does not fit the schema.
+        """
 
     async def claim(self, table: str, token: str) -> str:
-        """Notes whose a table is, unless somebody did before; returns whose it is."""
+        """Record the owner of a table, unless it has one; return its owner."""
 
     async def read(self, schema: Schema, key: str) -> Stored:
-        """A row as it is stored; of a versioned table its newest version."""
+        """Return a row as it is stored; for a versioned table, the newest version of the row."""
 
     async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
-        """Writes cells of one row, together. Of two writes to a cell the higher time stamp stays; the same twice is once.
+        """Write cells of one row atomically. A cell keeps the write with the highest time stamp; a repeated write changes nothing.
 
-        Of a versioned table it is the version `timestamp`, whole.
+        For a versioned table the cells are the whole version `timestamp` of the row.
         """
 
     def keys(self, schema: Schema) -> AsyncIterator[str]:
-        """Keys of all rows that are stored, in no order."""
+        """Yield the keys of all stored rows, in no order."""
 
     # -- mode `versioned`
 
     async def read_at(self, schema: Schema, key: str, at_most: int) -> Stored:
-        """The newest version of a row that is stored, up to this one."""
+        """Return the newest stored version of a row that is not above `at_most`."""
 
     async def drop_below(self, schema: Schema, key: str, version: int) -> None:
-        """Deletes versions of a row that are older than this one."""
+        """Delete the versions of a row that are older than `version`."""
 
     # -- mode `lwt`
 
     async def standing(self, schema: Schema, key: str) -> Standing:
-        """A row as all agree that it is: what may be under way is finished first, or will never be."""
+        """Return a row after every pending swap of it is done, or will never be."""
 
     async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
-        """Changes a row, if its newest operation still is `seen`; whether it was. Raises WriteUnknown: perhaps it did, or will."""
+        """Change a row if its newest operation still is `seen`; return whether it was changed.
+
+        Raises:
+            WriteUnknown: the row was changed, was not, or will be.
+        """
 
     async def help(self, op: str, outcome: str) -> None:
-        """Notes that an operation was applied, and how it ended, before the row that has it is overwritten. Twice is once."""
+        """Record the outcome of an applied operation before its row is overwritten. A repeated call changes nothing."""
 
     async def helped(self, op: str) -> str | None:
-        """How an operation ended of which that was noted; None: it was not."""
+        """Return the recorded outcome of an operation; None if none is recorded."""
 
     def helps(self) -> AsyncIterator[str]:
-        """All operations of which something is noted, in no order."""
+        """Yield the operations with a recorded outcome, in no order."""
 
     async def unhelp(self, op: str) -> None:
-        """Nobody asks for it any more."""
+        """Delete the recorded outcome of an operation."""

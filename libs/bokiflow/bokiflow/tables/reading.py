@@ -1,8 +1,9 @@
-"""Where a transaction on tables reads: all its rows as of one place of the log, which may move on until something of them changed. Pure.
+"""The place of the log at which a transaction reads all of its rows. Pure.
 
-It asks the log one thing: what is newer, in the streams of these rows, than what is stored of them? The answer names a place as of
-which that is all. The first answer's place is the transaction's. Rows that it reads later are read as of that place; if one is stored
-newer than that, the place moves on, provided that nothing of what was read before has changed; else it is run again."""
+A transaction asks the log which records in the streams of its rows are newer than the stored rows. The answer names the place as of which
+it is complete, and the place of the first answer becomes that of the transaction. Later reads are as of this place. If a row is stored at a
+newer version, the place moves forward, provided that no row that was read before has changed; otherwise the transaction runs again.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +11,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bokiflow.tables.errors import RowsMoved
-from bokiflow.tables.rows import Row, RowKey, after
+from bokiflow.tables.rows import RowKey, TableRow, after
 from bokiflow.tables.table_events import Written
 from bokilib.records import tags
 
 
 class Ask(NamedTuple):
-    """What to ask the log: streams, and up to where each is known; `at_most`: as of this place, None: as of now."""
+    """A question to the log: which records are newer than those that are known?
+
+    Attributes:
+        seen: the streams, and up to where each is known.
+        at_most: the place as of which the log answers; None asks as of now.
+        rows: the rows that the question is about.
+    """
 
     seen: Mapping[str | int, int]
     at_most: int | None
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
 
 
 News = Mapping[RowKey, Sequence[tuple[int, Written]]]
-"""Records of rows, ascending."""
+"""Records of each row, ascending."""
 
 
 class Reading:
-    """See the module. `place`: 0 before the first read. `rows`: what was read, as of the place."""
+    """The rows that a transaction has read.
+
+    Attributes:
+        place: the place of the transaction; 0 before the first read.
+        rows: the rows as of that place.
+    """
 
     def __init__(self) -> None:
         self.place = 0
-        self.rows: Final[dict[RowKey, Row]] = {}
+        self.rows: Final[dict[RowKey, TableRow]] = {}
 
-    def ask(self, stored: Iterable[Row], catalogs: Mapping[str, int]) -> Ask:
-        """What to ask for these rows, as they are stored.
+    def ask(self, stored: Iterable[TableRow], catalogs: Mapping[str, int]) -> Ask:
+        """Return the question to ask before these stored rows are read.
 
         Args:
-            catalogs: streams of what the tables are, and up to where each is known.
+            stored: the rows as the database has them.
+            catalogs: the streams of the definitions of their tables, and up to where each is known.
         """
         new = list(stored)
         at_most = self.place if self.place and all(row.version <= self.place for row in new) else None
@@ -49,9 +62,22 @@ class Reading:
             seen[tag] = min(row.version, seen.get(tag, row.version))
         return Ask(seen, at_most, rows)
 
-    def answered(self, ask: Ask, place: int, news: News) -> dict[RowKey, Row]:
-        """Takes the answer; returns the rows that are new, as of the place. Raises RowsMoved, TableBehind."""
-        found: dict[RowKey, Row] = {}
+    def answered(self, ask: Ask, place: int, news: News) -> dict[RowKey, TableRow]:
+        """Apply the answer to a question.
+
+        Args:
+            ask: the question.
+            place: the place as of which the answer is complete.
+            news: the newer records.
+
+        Returns:
+            The rows that were not read before, as of the transaction's place.
+
+        Raises:
+            RowsMoved: a row that was read before has changed.
+            TableBehind: the stored row lacks changes before the newer records.
+        """
+        found: dict[RowKey, TableRow] = {}
         for row in ask.rows:
             records = [(seqnum, event) for seqnum, event in news.get(row.key, ()) if seqnum > row.version]
             if row.key not in self.rows:

@@ -1,13 +1,13 @@
-"""What a table's rows may hold: columns by name, each of one kind. Pure.
+"""Schemas of tables: a mode, and columns by name, each of one kind. Pure.
 
-A table has a key, which is text, and columns. Kinds are those that can be written again and again with one result: no counters, no lists
-that are appended to, nothing that a server's clock decides (`TTL`, `now()`).
+A table has a key, which is text, and columns. Every kind can be written repeatedly with the same result: there are no counters, no lists
+that grow by appending, and no values that a server's clock decides (`TTL`, `now()`).
 
-| mode | who decides | for | what it cannot keep |
+| mode | decided by | for | not for |
 |---|---|---|---|
-| `log` | the log | transactions of several rows, with steps of workflows | looking without a record: what was is gone |
-| `versioned` | the log | the same, and looking without a record: the table has versions | tables that others write |
-| `lwt` | the database | tables that others write too, each row by itself | two rows, or a row and a step, at once |
+| `log` | the log | transactions of several rows, with steps of workflows | reads without a record, which need old versions |
+| `versioned` | the log | the same, and reads without a record: the table keeps versions | tables that other programs write |
+| `lwt` | the database | tables that other programs write, each row by itself | several rows, or a row and a step, in one change |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}\Z")
 OURS: Final = "boki_"
-"""Names that begin so are the library's."""
+"""Prefix of the library's own names."""
 KEY: Final = "id"
 KEY_CHARS: Final = 1_024
 COLUMNS: Final = 64
@@ -38,10 +38,12 @@ _INT: Final = 2**63
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """A table.
+    """The definition of a table.
 
     Attributes:
-        name: of the table. columns: kind of each, by name. mode: how it is kept.
+        name: the name of the table: up to 40 small letters, digits and underscores.
+        columns: the kind of each column, by name.
+        mode: which changes the table supports, and whether the log or the database decides them.
     """
 
     name: str
@@ -50,7 +52,11 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def check_schema(schema: Schema) -> Schema:
-    """Raises InvalidArgument."""
+    """Return the schema if its names, kinds and mode are valid.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
     for name in (schema.name, *schema.columns):
         if not NAME.match(name) or name.startswith(OURS) or name == KEY:
             raise InvalidArgument(
@@ -71,11 +77,20 @@ def check_schema(schema: Schema) -> Schema:
 
 
 def check_mode(schema: Schema, modes: Sequence[Mode], what: str) -> None:
-    """Raises TableRefused: the table's mode cannot keep it; it names one that can."""
+    """Check that a table has a mode that supports an operation.
+
+    Args:
+        schema: the table.
+        modes: the modes that support the operation, the nearest first.
+        what: the operation, for the message.
+
+    Raises:
+        TableRefused: the table has another mode.
+    """
     if schema.mode not in modes:
         raise TableRefused(
-            f"table {schema.name!r} is kept in mode {schema.mode!r}, which does not take {what}: the nearest mode that does is "
-            f"{modes[0]!r}; a table keeps its mode, so make another one",
+            f"table {schema.name!r} has mode {schema.mode!r}, which does not support {what}: the nearest mode that does is "
+            f"{modes[0]!r}; the mode of a table does not change, so create another table",
             table=schema.name,
             expected=list(modes),
             found=schema.mode,
@@ -83,10 +98,14 @@ def check_mode(schema: Schema, modes: Sequence[Mode], what: str) -> None:
 
 
 def merged(known: Schema, wanted: Schema) -> Schema:
-    """The table as it is known, with what else is wanted of it. Raises TableRefused: it is another one."""
+    """Return the definition of a table with the columns that another definition adds.
+
+    Raises:
+        TableRefused: the mode, or the kind of a column, differs.
+    """
     if known.mode != wanted.mode:
         raise TableRefused(
-            f"table {known.name!r} is kept in mode {known.mode!r}, and was opened in mode {wanted.mode!r}: all its users have one mode",
+            f"table {known.name!r} has mode {known.mode!r}, and was opened in mode {wanted.mode!r}: all programs open it in one mode",
             table=known.name,
             expected=known.mode,
             found=wanted.mode,
@@ -104,14 +123,23 @@ def merged(known: Schema, wanted: Schema) -> Schema:
 
 
 def check_key(key: str) -> str:
-    """Raises InvalidArgument."""
+    """Return a key that is neither empty nor too long.
+
+    Raises:
+        InvalidArgument: it is.
+    """
     if not key or len(key) > KEY_CHARS:
         raise InvalidArgument(f"expected a key of 1 to {KEY_CHARS} characters, found {key[:80]!r}", found=key[:80])
     return key
 
 
 def check_cells(schema: Schema, cells: Mapping[str, Json]) -> None:
-    """Raises InvalidArgument, NotEncodable: not what the columns hold. None is always right: nothing."""
+    """Check that values fit their columns; None, which empties a cell, fits every column.
+
+    Raises:
+        InvalidArgument: a column does not exist, or a value is not of its kind.
+        NotEncodable: a value of a JSON column is not JSON.
+    """
     for name, value in cells.items():
         kind = schema.columns.get(name)
         if kind is None:

@@ -1,15 +1,15 @@
-"""Rows of tables that others write too (mode `lwt`): what is known of an operation from what is stored. Pure.
+"""Operations on rows of mode `lwt`, which other programs write too: whether an operation was applied, from what is stored. Pure.
 
-Every change of a row is a light-weight transaction of the database, and an operation with a name that is used once: it writes its name
-and how it ended (`boki_op`, `boki_out`) with the cells, if the name that is there is the one that it saw.
+Every change of a row is an operation, whose name is used once, and a light-weight transaction of the database: it writes the operation's
+name and outcome (`boki_op`, `boki_out`) with the cells, on condition that the row still has the operation that was read.
 
-- So an operation is applied once: a name that was overwritten never comes back, and what expects it fails for ever.
-- Who overwrites an operation's name first notes how it ended (`boki_helped`), for whoever runs it and does not know yet.
-- So who reads the row, and then what was noted, knows: its name is there, or noted: it was applied. Neither: it was not, and if what may
-  be under way of it still comes, it is applied then, or fails: to try again under the same name is right in both cases.
-- An operation that writes nothing, or fails, is applied like any other: else a late attempt of it could write after all.
+- So an operation is applied at most once: an overwritten name never returns, and a transaction that expects it always fails.
+- A writer that overwrites an operation first records its outcome in `boki_helped`, for the process that runs it and may not know yet.
+- So reading the row, and then `boki_helped`, decides: if either has the operation's name, it was applied. If neither has it, it was not
+  applied; a pending statement of it may still be applied, or fail. In both cases trying again under the same name is right.
+- An operation that writes no cells, or fails, is applied like any other: otherwise a late attempt of it could write after all.
 
-Whoever writes the table without this library does the same: two statements more.
+A program that writes the table without this library follows the same rules, which takes two more statements.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ OP: Final = "boki_op"
 OUTCOME: Final = "boki_out"
 _BETWEEN: Final = "|"
 OUTSIDE_MS: Final = 86_400_000
-"""Notes on operations of who runs no workflow are kept so long: such an operation is given up long before (`swapping`)."""
+"""Retention of recorded outcomes of operations outside of workflows, which are given up long before (`swapping.OUTSIDE_S`)."""
 
 
 class Standing(NamedTuple):
-    """A row as it is stored. `op`: its newest operation; None: nobody's yet. `outcome`: how that ended. `cells`: None: there is no row."""
+    """A row of mode `lwt` as it is stored.
+
+    Attributes:
+        op: the name of its newest operation; None if it never had one.
+        outcome: the outcome of that operation.
+        cells: its values by column; None if the row does not exist.
+    """
 
     op: str | None
     outcome: str
@@ -39,7 +45,14 @@ NOTHING: Final = Standing(None, "", None)
 
 
 class Swap(NamedTuple):
-    """What an operation makes of a row. `cells`: all that it has afterwards; None: as before. `gone`: there is no row afterwards."""
+    """The change that an operation makes to a row.
+
+    Attributes:
+        op: the name of the operation.
+        outcome: the outcome of the operation.
+        cells: all cells that the row has afterwards; None leaves them as they are.
+        gone: the operation deletes the row.
+    """
 
     op: str
     outcome: str
@@ -48,12 +61,25 @@ class Swap(NamedTuple):
 
 
 def ended(op: str, standing: Standing, helped: str | None) -> str | None:
-    """How an operation ended, from the row and from what was noted of it when that was read after the row; None: it was not applied."""
+    """Return the outcome of an operation; None if it was not applied.
+
+    Args:
+        op: the name of the operation.
+        standing: its row.
+        helped: the operation's recorded outcome, read after the row; None if none is recorded.
+    """
     return standing.outcome if standing.op == op else helped
 
 
 class Name(NamedTuple):
-    """An operation's name. `token`: of the book. `workflow`: "": it is of none. `began_ms`: see `later_ms`."""
+    """The name of an operation.
+
+    Attributes:
+        token: the token of the book.
+        workflow: the workflow that runs the operation; "" outside of workflows.
+        began_ms: when it began, by `later_ms`.
+        unique: a value that no other operation has.
+    """
 
     token: str
     workflow: str
@@ -62,12 +88,12 @@ class Name(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is stored."""
+        """The name as it is stored."""
         return _BETWEEN.join((self.token, str(self.began_ms), self.unique, self.workflow))
 
 
 def name_of(text: str) -> Name | None:
-    """A name as it is stored; None: it is none of this library."""
+    """Parse a stored name; return None for a name that another program wrote."""
     token, *rest = text.split(_BETWEEN, 3)
     if len(rest) != 3 or not rest[0].isdigit():
         return None
@@ -75,25 +101,25 @@ def name_of(text: str) -> Name | None:
 
 
 def later_ms(wall_ms: int, log_ms: int) -> int:
-    """When an operation begins: by whichever clock is ahead, so that whoever forgets it does so rather late.
+    """Return the time at which an operation begins: that of the clock that is ahead, so that its outcome is deleted rather late.
 
-    The log's time stands still while nobody writes, and a wall clock may be wrong: either could be days behind.
+    Either clock may be days behind: the log's time stands still while there are no appends, and a wall clock may be wrong.
     """
     return max(wall_ms, log_ms)
 
 
 def earlier_ms(wall_ms: int, log_ms: int) -> int:
-    """What time it is for who forgets operations: by whichever clock is behind."""
+    """Return the time by which outcomes expire: that of the clock that is behind."""
     return min(wall_ms, log_ms)
 
 
 def is_over(name: Name, now_ms: int) -> bool:
-    """Whether nobody asks any more how an operation of no workflow ended. `now_ms`: see `earlier_ms`."""
+    """Return whether the outcome of an operation outside of workflows has expired. `now_ms` is by `earlier_ms`."""
     return not name.workflow and name.began_ms + OUTSIDE_MS < now_ms
 
 
 class OneRow:
-    """A row within one operation."""
+    """The row that the body of an operation reads and changes."""
 
     def __init__(self, schema: Schema, standing: Standing) -> None:
         self._schema: Final = schema
@@ -102,22 +128,27 @@ class OneRow:
 
     @property
     def value(self) -> JsonObject | None:
-        """What the row is, with what was put; None: there is none."""
+        """The row with the changes so far; None if it does not exist."""
         return None if self._cells is None else dict(self._cells)
 
     def put(self, cells: Mapping[str, Json]) -> None:
-        """Writes cells; None: nothing is in it any more. Raises InvalidArgument, NotEncodable."""
+        """Write cells; None empties a cell.
+
+        Raises:
+            InvalidArgument: a cell does not fit its column.
+            NotEncodable: a value is not JSON.
+        """
         check_cells(self._schema, cells)
         both = {**(self._cells or {}), **cells}
         self._cells = {name: value for name, value in both.items() if value is not None}
         self._changed = True
 
     def delete(self) -> None:
-        """Ends the row, if there is one."""
+        """Delete the row."""
         self._cells, self._changed = None, True
 
     def swap(self, op: str, outcome: str) -> Swap:
-        """What becomes of it."""
+        """Return the change that the operation makes to the row."""
         if not self._changed:
             return Swap(op, outcome)
         return Swap(op, outcome, self._cells or {}, gone=self._cells is None)

@@ -1,8 +1,8 @@
-"""Operations on rows of tables that others write too (mode `lwt`): each happens once, whatever became of the statements it took.
+"""Operations on rows of mode `lwt`, which other programs write too: each happens once, though its statements may time out.
 
-An operation reads the row (which finishes what may be under way), looks whether it was applied already, and else runs its body on
-what it read and changes the row, if nobody did meanwhile. After a time-out nothing is guessed: it begins anew, which is right whether
-the change was made, was not, or still will be (`swap_rules`).
+An operation reads the row, which finishes pending changes of it, and checks whether it was applied already. Otherwise it runs its body on
+the row and changes the row, unless another writer did in between. After a time-out the operation starts over, which is right whether the
+change was made, was not, or is still pending (`swap_rules`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bokilib.pauses import pauses
 from bokilib.records import tags
 
 OUTSIDE_S: Final = 600.0
-"""Of an operation of no workflow; then it is given up, and its outcome is unknown."""
+"""Seconds after which an operation outside of workflows is given up with an unknown outcome."""
 TOKEN_BYTES: Final = 8
 R = TypeVar("R")
 _encode: Final = msgspec.json.Encoder().encode
@@ -41,11 +41,14 @@ _decode: Final = msgspec.json.Decoder(Outcome).decode
 
 
 class Operation(NamedTuple):
-    """What shall happen to a row, once.
+    """A change of a row that happens once.
 
     Attributes:
-        name: of the operation. body: is run on the row, again while it changes.
-        places: names of the modules of the body and of the workflow.
+        schema: the table.
+        key: the key of the row.
+        name: the name of the operation.
+        body: runs on the row, repeatedly while other writers change it.
+        places: the names in the modules of the body and of the workflow, for errors.
     """
 
     schema: Schema
@@ -56,14 +59,17 @@ class Operation(NamedTuple):
 
 
 async def applied(port: TablePort, one: Operation, held: Callable[[], Awaitable[None]]) -> Outcome:
-    """Applies an operation, or finds that it was; how it ended. It asks until that is known.
+    """Apply an operation unless it was applied, and return its outcome; retry until the outcome is known.
 
     Args:
-        held: raises NotHeld when it is not ours any more to apply it. It is asked after the row was read: what is forgotten of an
-            operation that somebody else finished is forgotten only then.
+        port: the database.
+        one: the operation.
+        held: raises NotHeld if this process may no longer apply the operation. It is called after the row was read, because the
+            outcome of an operation that another process finished is deleted only after the process here has lost the workflow.
 
     Raises:
-        NotHeld. TableRefused, ForeignWrite: nothing was written, now; perhaps by an earlier attempt.
+        NotHeld: another process runs the operation.
+        TableRefused: the table does not fit. Nothing was written now, but perhaps by an earlier attempt.
     """
     pause = pauses()
     while True:
@@ -85,7 +91,7 @@ async def _attempt(port: TablePort, one: Operation, held: Callable[[], Awaitable
     row = OneRow(one.schema, standing)
     try:
         outcome = within_bounds(succeeded(await one.body(row)), one.schema.name)
-    except Exception as error:  # noqa: BLE001 - whatever a body raises is how the operation ends
+    except Exception as error:  # noqa: BLE001 - an error of the body is the outcome of the operation
         row, outcome = OneRow(one.schema, standing), failed(error, *one.places)
     if standing.op is not None:
         await port.help(standing.op, standing.outcome)
@@ -94,13 +100,15 @@ async def _attempt(port: TablePort, one: Operation, held: Callable[[], Awaitable
 
 
 async def held_here(log: Log, workflow: str, start: int) -> None:
-    """Check that this process runs a workflow, as far as the log knows now.
+    """Check in the log that this process runs a workflow now.
 
     Args:
-        start: seqnum at which the workflow began: of an id that was forgotten, another one may run here.
+        log: the log that the worker appends to.
+        workflow: the id of the workflow.
+        start: the seqnum of its start: after the id was forgotten, a new workflow with it may run here.
 
     Raises:
-        NotHeld: somebody else runs it, or it has ended: then what was noted of its operations may be forgotten.
+        NotHeld: another process runs the workflow, or it has ended; the outcomes of its operations may be deleted.
     """
     at_most: int | None = None
     while True:
@@ -118,15 +126,15 @@ async def held_here(log: Log, workflow: str, start: int) -> None:
             if envelope.by == log.by and state.ended is None and known == start:
                 return
             break
-        at_most = record.seqnum - 1  # of another id with this tag
+        at_most = record.seqnum - 1  # the record is about another id with the same tag
     raise NotHeld(
-        f"workflow {workflow!r} has ended or is run by somebody else now, or its worker is not made of the tables' own Log: "
+        f"workflow {workflow!r} has ended, or another worker runs it now, or its worker and the tables have different Logs; expected "
         "log = bokilib.Log(book), Tables(log, …), Worker(app, log)"
     )
 
 
 class Shared(Protocol):
-    """What changes of rows need of `Tables`."""
+    """The attributes of `Tables` that changes of rows use."""
 
     @property
     def log(self) -> Log: ...
@@ -146,7 +154,7 @@ async def change(
     args: tuple[Any, ...],
     options: dict[str, Any],
 ) -> R:
-    """See `Tables.change`."""
+    """Run the operation of `Tables.change`: in a workflow as a step, elsewhere at once."""
     instance = cast(Instance | None, context())
     if instance is None:
         log_ms = tables.log.now_ms() or await tables.log.newest_ms()
@@ -155,7 +163,7 @@ async def change(
         one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options), (names_of(body),))
         try:
             async with asyncio.timeout(OUTSIDE_S):
-                outcome = await applied(tables.port, one, _held_by_nobody)
+                outcome = await applied(tables.port, one, _always_held)
         except TimeoutError as late:
             raise WriteUnknown(
                 f"a change of table {opened.schema.name!r} may or may not be done", table=opened.schema.name
@@ -171,7 +179,7 @@ async def change(
 
     async def change(name: str, key: str, *args: Any, **options: Any) -> Any:
         outcome = await applied(tables.port, one, lambda: held_here(tables.log, id, start))
-        if outcome.error is not None:  # perhaps of an earlier program, and of a class that this one lacks
+        if outcome.error is not None:  # an earlier program may have raised it, of a class that this one lacks
             raise Recorded(outcome.error)
         return outcome.value
 
@@ -181,12 +189,15 @@ async def change(
     return cast(R, Signature(body).result(found))
 
 
-async def _held_by_nobody() -> None:
-    """Of no workflow: nobody else does it."""
+async def _always_held() -> None:
+    """Check nothing: no other process runs an operation outside of workflows."""
 
 
 async def forget(tables: Shared, token: str) -> int:
-    """Forgets what was noted of operations of this book that nobody asks for; returns of how many."""
+    """Delete the recorded outcomes of operations of this book that have expired; return how many there were.
+
+    An outcome expires when its workflow ends or, outside of workflows, after `swap_rules.OUTSIDE_MS`.
+    """
     port, log = tables.port, tables.log
     now_ms = swap_rules.earlier_ms(tables.clock.now_ms(), await log.newest_ms())
     forgotten = 0
@@ -205,7 +216,7 @@ async def forget(tables: Shared, token: str) -> int:
 
 
 def value_of(outcome: Outcome, names: Mapping[str, Any]) -> Any:
-    """What an operation returned, or raised. `names`: of the module of its body."""
+    """Return the result of an operation, or raise its error. `names` are those in the module of its body."""
     if outcome.error is not None:
         raise error_of(outcome.error, names)
     return outcome.value

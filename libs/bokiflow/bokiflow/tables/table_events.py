@@ -1,11 +1,11 @@
-"""What tables write to the log. Pure.
+"""Events of tables in the log. Pure.
 
-| stream | who joins it |
+| stream | events |
 |---|---|
-| `table/row/<table>/<key>` | Written: each change of a row; what it becomes follows from what was before, which the record expects |
-| `table/rows/<table>` | Written of all rows: who brings a table up to date reads it |
-| `table/cat/<table>` | Made: what a table is; who writes a row expects that nobody changed it |
-| `table/floor/<table>` | Collected: which versions of rows are gone |
+| `table/row/<table>/<key>` | Written: each change of a row; its append expects that the row did not change since it was read |
+| `table/rows/<table>` | Written, of all rows of a table: read to bring the table up to date |
+| `table/cat/<table>` | Made: the definition of a table; each change of a row expects that it did not change |
+| `table/floor/<table>` | Collected: the place below which versions of rows may be deleted |
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from bokilib.records.events import Event, Picker
 
 
 class Made(Event, tag="table.made", frozen=True):
-    """A table is this, from here on.
+    """A table was created or got new columns.
 
     Attributes:
-        id: its name. token: of whose it is: the same in all of its records, and in the database.
+        id: the name of the table.
+        mode: its mode.
+        columns: the kind of each column, by name.
+        token: the token of its owner: the same in all of its records, and in the database.
     """
 
     id: str
@@ -31,18 +34,22 @@ class Made(Event, tag="table.made", frozen=True):
 
 
 class Collected(Event, tag="table.floor", frozen=True):
-    """Of each row, versions that only somebody needs who looks at it as of before `floor` may be gone."""
+    """Versions of rows that only reads as of places below `floor` need may be deleted."""
 
     id: str
     floor: int
 
 
 class Written(Event, tag="table.row", frozen=True):
-    """A row changes.
+    """A row changed.
 
     Attributes:
-        id: the table. before: seqnum of the row's change before; 0: none. cells: what it has anew; of a versioned table all that it has.
-        absent: columns that hold nothing afterwards, whatever is stored in them. gone: there is no row afterwards.
+        id: the table.
+        key: the key of the row.
+        before: the seqnum of the row's change before; 0 for the first one.
+        cells: the cells that changed; for a versioned table, all cells of the row.
+        absent: the columns that are empty afterwards, also if the database has cells in them.
+        gone: the row was deleted.
     """
 
     id: str

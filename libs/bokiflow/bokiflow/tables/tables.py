@@ -1,4 +1,4 @@
-"""Tables of a database whose rows change exactly once, together with steps of workflows: the log decides, the database follows.
+"""Tables of a database whose rows change exactly once, together with steps of workflows. The log decides, and the database follows.
 
     log = bokilib.Log(client.book("shop"))
     tables = Tables(log, await CassandraTables.connect(["10.0.0.1"], keyspace="shop"))
@@ -11,9 +11,10 @@
     await tables.look("hotel", "7")                                # in a workflow, without a record: mode `versioned`
     await tables.change("stock", "7", take_one)                    # anywhere: mode `lwt`
 
-- A transaction is one record of the log. It reads what is stored and what the log has above it, so it never misses what was decided.
-- The database follows by milliseconds; whoever reads it directly sees that. `settle` brings it up to date after a crash.
-- A table is of one book, in one mode; nobody else writes it. In mode `lwt` the database decides, row by row, and others may write.
+- A transaction is one record of the log. It reads the stored rows and the newer records of the log, so it sees every decided change.
+- The database follows by milliseconds, which a program that reads it directly can see. `settle` brings it up to date after a crash.
+- A table belongs to one book and has one mode, and only `Tables` write it. In mode `lwt` the database decides, row by row, and other
+  programs may write.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from bokiflow.client.flow import Flow
 from bokiflow.errors import NotInWorkflow
 from bokiflow.runtime.calls import context
 from bokiflow.runtime.instance import Instance
-from bokiflow.tables import catalog, swapping, upkeep, versions
+from bokiflow.tables import swapping, upkeep, versions
 from bokiflow.tables.applier import Applier
 from bokiflow.tables.errors import TableRefused, TableUnavailable
 from bokiflow.tables.ports import TablePort
-from bokiflow.tables.rows import Row, RowKey, stored_row
-from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema
+from bokiflow.tables.rows import RowKey, TableRow, stored_row
+from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema, merged
 from bokiflow.tables.swap_rules import OneRow
-from bokiflow.tables.table_events import Made, Written
+from bokiflow.tables.table_events import PICKER, Made, Written
 from bokiflow.tables.transactions import Opened, Transaction
 from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
+from bokilib.records import tags
 from bokilib.records.codec import JsonObject
-from bokilib.records.contribution import joined
+from bokilib.records.contribution import Contribution, joined
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 
@@ -51,16 +53,19 @@ R = TypeVar("R")
 
 CACHED_ROWS: Final = 10_000
 SHARED: Final = "shared"
-"""Whose a table is that several books write."""
+"""The owner of every table of mode `lwt`, which several books may write."""
 RETRIES: Final = 32
+DEFINITION_ATTEMPTS: Final = 32
 
 
 class Tables:
-    """See the module. Belongs to one event loop.
+    """The open tables of a book and a database; an instance belongs to one event loop.
 
     Attributes:
-        log: of the book, the workers' own. port: the database. clock: for `swapping`.
-        applier: writes what the log has decided to the database.
+        log: the log of the book, which the workers use, too.
+        port: the database.
+        clock: the wall clock, for operations of mode `lwt`.
+        applier: writes decided changes to the database.
     """
 
     def __init__(
@@ -73,19 +78,23 @@ class Tables:
         carry_ms: int = REWRITE_MS,
         clock: boki.Clock | None = None,
     ) -> None:
-        """
+        """Create the tables of a book, without opening any.
+
         Args:
-            cached_rows: that this process keeps; the log is asked whether one still is what it was. 0: none.
-            keep_every_s: how often what is old is looked for, while the tables are entered (`upkeep.keep`).
-            carry_ms: what is older is old. clock: a wall clock, for operations in mode `lwt`.
+            log: the log of the book; a worker of workflows that use these tables has to have the same one.
+            port: the database.
+            cached_rows: rows that this process caches; the log says at each read whether a cached row changed. 0 caches none.
+            keep_every_s: seconds between rounds of retention while the tables are entered (`upkeep.keep`).
+            carry_ms: milliseconds after which a record of the log is old, and its table is settled.
+            clock: the wall clock, for operations of mode `lwt`.
         """
         self.log: Final = log
         self.port: Final = port
         self.clock: Final = clock or boki.SystemClock()
         self.applier: Final = Applier(port, self.schema, self._forget)
         self._opened: dict[str, Opened] = {}
-        self._known: OrderedDict[RowKey, tuple[Row, int]] = OrderedDict()
-        """Rows, and which record of their table was the newest when they were read."""
+        self._known: OrderedDict[RowKey, tuple[TableRow, int]] = OrderedDict()
+        """Cached rows, each with the seqnum of its table's definition when the row was read."""
         self._cached_rows: Final = cached_rows
         self._keep_every_s: Final = keep_every_s
         self._carry_ms: Final = carry_ms
@@ -99,8 +108,8 @@ class Tables:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What was not written to the database yet is left to others, and to `settle`."""
-        assert self._keeping is not None, "it was entered"
+        """Stop retention and the applier. Other processes, or `settle`, write changes that the database does not have yet."""
+        assert self._keeping is not None, "the tables were entered"
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
         await self.applier.close()
@@ -108,28 +117,33 @@ class Tables:
     # -- tables
 
     async def open(self, schema: Schema) -> None:
-        """Opens a table, which is made if there is none; columns that it lacks are added.
+        """Open a table. It is created if it does not exist, and gets the columns that it lacks.
+
+        Args:
+            schema: the table's name, columns and mode.
 
         Raises:
-            TableRefused: it is kept in another mode, has other kinds of columns, or is another book's. TableUnavailable.
+            InvalidArgument: the schema is not valid.
+            TableRefused: the table has another mode, another kind of a column, or belongs to another book.
+            TableUnavailable: the database does not answer.
         """
-        made, seqnum = await catalog.ensured(self.log, check_schema(schema))
+        made, seqnum = await ensured_definition(self.log, check_schema(schema))
         await self.made(made, seqnum)
 
     async def made(self, made: Made, seqnum: int) -> Opened:
-        """See `transactions.Database`."""
+        """Use a newer definition of a table; create in the database what it lacks.
+
+        Raises:
+            TableRefused: the table in the database does not fit, or belongs to another book.
+        """
         schema = Schema(made.id, made.columns, made.mode)
         await self.port.ensure(schema)
         token = SHARED if made.mode == "lwt" else made.token
         owner = await self.port.claim(made.id, token)
         if owner != token:
-            whose = (
-                "by all who open it in mode 'lwt'"
-                if owner == SHARED
-                else "by another book, whose seqnums its rows have"
-            )
+            whose = "has mode 'lwt'" if owner == SHARED else "belongs to another book, whose seqnums its rows have"
             raise TableRefused(
-                f"table {made.id!r} is kept {whose}: give this one another name, or keyspace; for a table of several, the nearest mode is "
+                f"table {made.id!r} {whose}: give this one another name, or keyspace; for a table of several books, the nearest mode is "
                 "'lwt'",
                 table=made.id,
                 expected=token,
@@ -141,33 +155,48 @@ class Tables:
         return Opened(schema, seqnum, made.token)
 
     def schema(self, table: str) -> Schema:
-        """What a table is. Raises InvalidArgument: it is not open."""
+        """Return the definition of an open table.
+
+        Raises:
+            InvalidArgument: the table is not open.
+        """
         return self.opened(table).schema
 
     def opened(self, table: str) -> Opened:
-        """See `transactions.Database`."""
+        """Return an open table.
+
+        Raises:
+            InvalidArgument: the table is not open.
+        """
         found = self._opened.get(table)
         if found is None:
             raise InvalidArgument(f"table {table!r} is not open: await tables.open(Schema({table!r}, …))", found=table)
         return found
 
     async def learn(self, table: str, *, consistency: ConsistencyName = "linearizable") -> Opened:
-        """See `transactions.Database`."""
-        found, known = await catalog.newest(self.log, table, consistency=consistency), self.opened(table)
+        """Read the newest definition of an open table from the log, and use it."""
+        found, known = await newest_definition(self.log, table, consistency=consistency), self.opened(table)
         return known if found is None or found[1] <= known.seqnum else await self.made(*found)
 
     # -- transactions
 
     async def begin(self) -> Transaction:
-        """A transaction for `commit`."""
+        """Return a new transaction for `commit`. It waits while the applier has too many rows to write."""
         await self.applier.room()
         return Transaction(self)
 
     async def commit(self, tx: Transaction) -> int:
-        """Appends what it wrote, and what others added; returns where, 0 if that was nothing.
+        """Append the writes of a transaction, and the contributions that were added to it, as one record.
+
+        Args:
+            tx: the transaction, which ends.
+
+        Returns:
+            The seqnum of the record; 0 if there was nothing to append.
 
         Raises:
-            Conflict, RowsMoved: run it again. AppendUnknown: perhaps it is in the log; then whoever reads the rows sees it.
+            Conflict: a row that was read has changed (also as RowsMoved): run the transaction again.
+            AppendUnknown: the record may or may not be in the log; the next read of the rows shows it.
         """
         part = await tx.contribution()
         tx.end()
@@ -181,10 +210,19 @@ class Tables:
     async def transact(
         self, body: Callable[Concatenate[Transaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """Runs `body(tx, …)` as a transaction outside of workflows, again while it loses.
+        """Run a body as a transaction outside of workflows; after a conflict it runs again.
+
+        Args:
+            body: called as `body(tx, *args, **options)`. An error that it raises is raised here; nothing was written then.
+            *args: arguments of the body.
+            **options: keyword arguments of the body.
+
+        Returns:
+            The result of the body.
 
         Raises:
-            Conflict, RowsMoved: it lost too often. AppendUnknown: perhaps it committed. What the body raised: nothing was written.
+            Conflict: the rows changed in each of its runs (also as RowsMoved).
+            AppendUnknown: the transaction may or may not be committed.
         """
         for attempt in range(RETRIES + 1):
             tx = await self.begin()
@@ -200,11 +238,11 @@ class Tables:
         raise AssertionError("it returns or raises")
 
     async def get(self, table: str, key: str) -> JsonObject | None:
-        """A row as of now, outside of workflows."""
+        """Read a row as of now, outside of workflows; None if it does not exist."""
         return (await self.get_many(table, [key]))[0]
 
     async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
-        """Rows as of now, outside of workflows, and in steps; all of one snapshot, but in mode `lwt`."""
+        """Read rows as of now, outside of workflows or in a step. They are of one snapshot, except in mode `lwt`."""
         for key in keys:
             check_key(key)
         schema = self.schema(table)
@@ -216,16 +254,22 @@ class Tables:
     # -- mode `versioned`
 
     async def look(self, table: str, key: str) -> JsonObject | None:
-        """See `look_many`."""
+        """Read a row in workflow code without a record; see `look_many`."""
         return (await self.look_many(table, [key]))[0]
 
     async def look_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
-        """Rows as of the newest place of which something was delivered: what was decided before, nothing later; it makes no record.
+        """Read rows in workflow code, without a record, as of the newest place from which an event was delivered to the workflow.
 
-        While a database that does not answer is waited for, nothing else is delivered to the workflow, no timer either.
+        The rows have every change that was decided before that place and none that was decided later, so a replay reads the same. Until
+        the database answers, no other event is delivered to the workflow, not even a timer.
+
+        Args:
+            table: an open table of mode `versioned`.
+            keys: the keys of the rows.
 
         Raises:
-            TableRefused: the table has no versions. NotInWorkflow.
+            TableRefused: the table has another mode.
+            NotInWorkflow: the caller is not code of a workflow.
         """
         check_mode(self.schema(table), ("versioned",), "looking without a record")
         for key in keys:
@@ -236,13 +280,25 @@ class Tables:
         return cast("list[JsonObject | None]", await instance.look(lambda place: self.as_of(table, keys, place)))
 
     async def as_of(self, table: str, keys: Sequence[str], place: int) -> list[JsonObject | None]:
-        """Rows of a versioned table as of a place that this session has seen. Raises VersionsGone, TableUnavailable, ForeignWrite."""
+        """Read rows of a versioned table as of a place that this session has seen.
+
+        Args:
+            table: an open table of mode `versioned`.
+            keys: the keys of the rows.
+            place: a seqnum of the log.
+
+        Raises:
+            TableRefused: the table has another mode.
+            VersionsGone: versions as of this place are deleted.
+            TableUnavailable: the database does not answer.
+            ForeignWrite: another program wrote a row without the log.
+        """
         return [row.value() for row in await self.rows_as_of(table, keys, place)]
 
-    async def rows_as_of(self, table: str, keys: Sequence[str], place: int) -> list[Row]:
-        """The same, with their versions."""
+    async def rows_as_of(self, table: str, keys: Sequence[str], place: int) -> list[TableRow]:
+        """Read rows as `as_of` does, with their versions."""
         check_mode(self.schema(table), ("versioned",), "looking at what was")
-        found: list[Row | None] = await versions.of_log(self.log, table, keys, place)
+        found: list[TableRow | None] = await versions.of_log(self.log, table, keys, place)
         missing = [at for at, row in enumerate(found) if row is None]
         if missing:
             await self.learn(table, consistency="session")
@@ -252,17 +308,25 @@ class Tables:
         return [row for row in found if row is not None]
 
     async def keys_at(self, table: str, place: int) -> list[str]:
-        """Keys of all rows of a versioned table of which there ever was something, as of a place."""
+        """Return the keys of all rows that a versioned table has or ever had, sorted. Some may not exist as of `place`."""
         check_mode(self.schema(table), ("versioned",), "looking at what was")
         _, changed = await upkeep.changed(self.log, table)
         stored = {key async for key in self.port.keys(self.schema(table))}
         return sorted(stored | {key.key for key in changed})
 
     async def collect(self, table: str, *flows: Flow) -> int:
-        """Deletes versions that no workflow of these groups of workers looks at any more; returns below which place that is.
+        """Delete the versions of rows that no running workflow can look at any more.
 
         Args:
-            flows: of all groups that look at the table: a workflow of another one, which looks at what is gone, is blocked.
+            table: an open table of mode `versioned`.
+            flows: the groups of workers whose workflows look at the table. A workflow of another group that looks at a deleted version
+                is blocked.
+
+        Returns:
+            The place below which versions were deleted.
+
+        Raises:
+            TableRefused: the table has another mode.
         """
         check_mode(self.schema(table), ("versioned",), "collecting versions")
         place = await versions.oldest_place(self.log, flows)
@@ -281,12 +345,22 @@ class Tables:
         *args: P.args,
         **options: P.kwargs,
     ) -> R:
-        """Runs `body(row, …)` on one row of a table that others write too, and changes it, once; in a workflow as a step.
+        """Change a row of a table of mode `lwt` once; in a workflow as a step.
 
-        It is run again while the row changes, so it must do nothing outside of `row`. What it raises undoes it, and is raised here.
+        Args:
+            table: an open table of mode `lwt`.
+            key: the key of the row.
+            body: called as `body(row, *args, **options)`, again while other writers change the row, so it must have no effect outside of
+                `row`. An error that it raises is raised here, and the row stays as it was.
+            *args: arguments of the body.
+            **options: keyword arguments of the body.
+
+        Returns:
+            The result of the body.
 
         Raises:
-            TableRefused: the table is of another mode. WriteUnknown (not in a workflow, where it is waited for): perhaps it was done.
+            TableRefused: the table has another mode.
+            WriteUnknown: outside of workflows: the change may or may not be done. A workflow waits for the outcome.
         """
         schema = self.schema(table)
         check_mode(schema, ("lwt",), "changes of single rows that the database decides")
@@ -294,10 +368,12 @@ class Tables:
 
     # -- rows
 
-    async def stored(self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, anew: bool = False) -> list[Row]:
-        """See `transactions.Database`."""
-        found: dict[RowKey, Row] = {}
-        for key in () if anew else keys:
+    async def stored(
+        self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, fresh: bool = False
+    ) -> list[TableRow]:
+        """Return rows from the cache or the database; with `fresh`, from the database only."""
+        found: dict[RowKey, TableRow] = {}
+        for key in () if fresh else keys:
             row, seqnum = self._known.get(key, (None, 0))
             if row is not None and seqnum == opened[key.table].seqnum:
                 self._known.move_to_end(key)
@@ -307,8 +383,8 @@ class Tables:
         found |= {key: stored_row(key, stored) for key, stored in zip(missing, read, strict=True)}
         return [found[key] for key in keys]
 
-    def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
-        """See `transactions.Database`."""
+    def saw(self, row: TableRow, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
+        """Cache a row, and have the applier write the records that the database may lack."""
         if records:
             self.applier.add(row.key, records)
         known, seqnum = self._known.get(row.key, (None, 0))
@@ -324,13 +400,18 @@ class Tables:
     # -- upkeep
 
     async def settle(self, table: str) -> upkeep.Settled:
-        """Brings a table up to date with the log, and trims what the log need not keep of it any more; in mode `lwt`, forgets what was
-        noted of operations that are over.
+        """Write all changes of the log to the database, and trim them; in mode `lwt`, delete outcomes of operations that have expired.
 
-        Once in a while, and after a crash if somebody reads the database directly. Any process may do it, two at once are safe.
+        Call it from time to time, and after a crash if programs read the database directly. Any process may, also two at once.
+
+        Args:
+            table: an open table.
+
+        Returns:
+            How many rows had changes, and in how many the database lacked one.
 
         Raises:
-            TableUnavailable: the database lacks something still; nothing was trimmed.
+            TableUnavailable: the database still lacks a change; nothing was trimmed.
         """
         opened = {table: self.opened(table)}
         if opened[table].schema.mode == "lwt":
@@ -342,23 +423,62 @@ class Tables:
             some = keys[start : start + upkeep.ROWS_AT_ONCE]
             for key in some:
                 self._forget(key)
-            behind += upkeep.behind(await self.stored(some, opened, anew=True), rows)
+            behind += upkeep.behind(await self.stored(some, opened, fresh=True), rows)
             await Transaction(self).get_many(table, [key.key for key in some])
             await self.applier.applied(some)
-            left = upkeep.behind(await self.stored(some, opened, anew=True), rows)
-            if left:  # only the log has it
-                raise TableUnavailable(
-                    f"table {table!r} does not take {left} rows: nothing of it is trimmed", table=table
-                )
+            left = upkeep.behind(await self.stored(some, opened, fresh=True), rows)
+            if left:  # only the log has their newest changes
+                raise TableUnavailable(f"table {table!r} does not take {left} rows: the log keeps them", table=table)
         await upkeep.trim(self.log.book, stream, rows)
         return upkeep.Settled(len(keys), behind)
 
     async def settle_old(self) -> int:
-        """Settles tables that are open here, of whose rows the log has records as old as a term; returns how many. Entered, it does so by
-        itself. What cannot be settled now keeps its terms until it can.
+        """Settle the open tables that have changes in the log as old as a term; return how many were settled.
+
+        While the tables are entered, this runs by itself. A table that cannot be settled keeps its terms until it can.
         """
         settled = 0
         for table, opened in list(self._opened.items()):
             if opened.schema.mode != "lwt" and await upkeep.is_old(self.log, table, self._carry_ms):
                 settled += await upkeep.tried(table, self.settle(table))
         return settled
+
+
+# -- definitions of tables: the newest record of the catalog stream of a table, which the first process that opens it appends
+
+
+async def newest_definition(
+    log: Log, table: str, *, consistency: ConsistencyName = "linearizable"
+) -> tuple[Made, int] | None:
+    """Read the newest definition of a table and its seqnum; None if the book has no such table."""
+    tag = tags.table_catalog(table)
+    record = await log.book.read_prev(tag, consistency=consistency)
+    if record is None:
+        return None
+    made = [event for event in PICKER.of(record.seqnum, await log.open(record), table) if isinstance(event, Made)]
+    return (made[-1], record.seqnum) if made else None
+
+
+async def ensured_definition(log: Log, schema: Schema) -> tuple[Made, int]:
+    """Return the definition of a table with at least the columns of a schema, and its seqnum; append it where it is missing.
+
+    Raises:
+        TableRefused: the table has another mode, or a column of another kind.
+    """
+    for attempt in range(DEFINITION_ATTEMPTS):
+        found = await newest_definition(log, schema.name)
+        if found is None:
+            wanted, last = Made(schema.name, schema.mode, schema.columns, f"{log.by}"), None
+        else:
+            made, last = found
+            whole = merged(Schema(made.id, made.columns, made.mode), schema)
+            if whole.columns == made.columns:
+                return found
+            wanted = Made(made.id, made.mode, whole.columns, made.token)
+        tag = tags.table_catalog(schema.name)
+        try:
+            return wanted, await log.append(Contribution((tag,), {tag: last}, (wanted,)), settle=True)
+        except Conflict:
+            if attempt == DEFINITION_ATTEMPTS - 1:
+                raise
+    raise AssertionError("it returns or raises")

@@ -1,12 +1,13 @@
-"""A transaction on rows of tables: what it reads is as of one place, what it writes is one record, with what others add to it.
+"""Transactions on rows of tables: all reads are as of one place of the log, and all writes are one record, with contributions of others.
 
     async def book(tx: Transaction, hotel: str) -> int:
         row = await tx.get("hotel", hotel)
         ...
         tx.put("hotel", hotel, {"left": left - 1})
 
-The record has the cells that change, and expects that nothing of what was read has moved: it decides. The database is written afterwards,
-with the record's seqnum as time stamp (`applier`)."""
+The record has the cells that change, and its append expects that no row that was read has changed: it decides. The database is written
+afterwards, with the record's seqnum as time stamp (`applier`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import boki
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow.tables.errors import RowsMoved, TableBehind
 from bokiflow.tables.reading import Ask, Reading
-from bokiflow.tables.rows import Change, Row, RowKey, changed, put, written
+from bokiflow.tables.rows import Change, RowKey, TableRow, changed, put, written
 from bokiflow.tables.schema import Schema, check_cells, check_key, check_mode
 from bokiflow.tables.table_events import PICKER, Made, Written
 from bokilib.append.log import Log
@@ -26,11 +27,11 @@ from bokilib.records.codec import Json, JsonObject
 from bokilib.records.contribution import Contribution
 
 ROWS: Final = 120
-"""Of one transaction: a record takes 255 streams and 256 expectations."""
+"""Rows of one transaction, at most: a record has up to 255 streams and 256 expectations."""
 
 
 class Opened(NamedTuple):
-    """A table that is open: what it is, in which record, and whose it is."""
+    """An open table: its definition, the seqnum of that record, and the token of its owner."""
 
     schema: Schema
     seqnum: int
@@ -38,25 +39,31 @@ class Opened(NamedTuple):
 
 
 class Database(Protocol):
-    """What transactions need of `Tables`."""
+    """The methods of `Tables` that transactions use."""
 
     @property
     def log(self) -> Log: ...
 
     def opened(self, table: str) -> Opened:
-        """What a table is, as far as this process knows. Raises InvalidArgument: it is not open."""
+        """Return a table as this process knows it.
 
-    async def stored(self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, anew: bool = False) -> list[Row]:
-        """Rows as they are stored, or as they were read before, with all columns of what their tables are."""
+        Raises:
+            InvalidArgument: the table is not open.
+        """
 
-    def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
-        """A row as of a place, and what of it the database may lack."""
+    async def stored(
+        self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, fresh: bool = False
+    ) -> list[TableRow]:
+        """Return rows as they are stored or cached, with all columns of these definitions; with `fresh`, as they are stored."""
+
+    def saw(self, row: TableRow, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
+        """Take note of a row as of a place, and of its records that the database may lack."""
 
     async def made(self, made: Made, seqnum: int) -> Opened:
-        """There is a newer record of what a table is; perhaps the same."""
+        """Use a newer record with the definition of a table, which may be the same as before."""
 
     async def learn(self, table: str) -> Opened:
-        """What a table is by the log, as of now."""
+        """Read the newest definition of a table from the log."""
 
 
 class TransactionOver(InvalidArgument):
@@ -64,10 +71,14 @@ class TransactionOver(InvalidArgument):
 
 
 class Transaction:
-    """See the module. `seqnum`: where it is in the log, 0 before.
+    """A transaction on rows of open tables.
 
-    What its tables are is what they were when it first touched them, which its record expects: of a column that it does not know it
-    could not say whether there is something in it.
+    The definition of a table is that of the transaction's first access, and its record expects that the definition did not change: for a
+    column that the transaction does not know, it could not say whether the column is empty.
+
+    Attributes:
+        seqnum: the seqnum of its record; 0 before.
+        extra: contributions of other libraries to its record.
     """
 
     def __init__(self, database: Database) -> None:
@@ -82,19 +93,29 @@ class Transaction:
     # -- reading
 
     async def get(self, table: str, key: str) -> JsonObject | None:
-        """A row, own writes included; None: there is none. Raises RowsMoved: run it again; TableUnavailable, ForeignWrite."""
+        """Read a row, with the writes of this transaction.
+
+        Returns:
+            The row; None if it does not exist.
+
+        Raises:
+            RowsMoved: a row that was read before has changed: run the transaction again.
+            TableUnavailable: the database does not answer.
+            ForeignWrite: another program wrote the row without the log.
+            TableBehind: the database lacks changes that the log has trimmed.
+        """
         (found,) = await self.get_many(table, [key])
         return found
 
     async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
-        """Rows of one table, in one round trip to the log."""
+        """Read rows of one table as `get` does, with one round trip to the log."""
         self._check_open()
         wanted = [RowKey(self._schema(table).name, check_key(key)) for key in keys]
         await self._read(wanted)
         return [changed(self._reading.rows[key], self._changes.get(key)).value() for key in wanted]
 
     def version(self, table: str, key: str) -> int:
-        """Seqnum of the newest change of a row that was read; 0: there never was one."""
+        """Return the seqnum of the newest change of a row that was read; 0 if it never had one."""
         return self._reading.rows[RowKey(table, key)].version
 
     def _schema(self, table: str) -> Schema:
@@ -118,10 +139,10 @@ class Transaction:
             stored = await self._database.stored(missing, self._opened)
             try:
                 await self._as_of_place(stored)
-            except Trimmed:  # what is known here of a row is older than what the log has kept of it
-                await self._as_of_place(await self._database.stored(missing, self._opened, anew=True), again=True)
+            except Trimmed:  # a cached row is so old that the log has trimmed the changes after it
+                await self._as_of_place(await self._database.stored(missing, self._opened, fresh=True), again=True)
 
-    async def _as_of_place(self, stored: Sequence[Row], *, again: bool = False) -> None:
+    async def _as_of_place(self, stored: Sequence[TableRow], *, again: bool = False) -> None:
         while True:
             catalogs = {tags.table_catalog(table): opened.seqnum for table, opened in self._opened.items()}
             ask = self._reading.ask(stored, catalogs)
@@ -137,7 +158,7 @@ class Transaction:
             self._database.saw(row, news.get(key, ()), self._opened[key.table])
 
     async def _learned(self, error: Trimmed) -> bool:
-        """Whether it was only a table's catalog that was carried out of an old term since it was opened, and is known now."""
+        """Learn the new place of a table's definition if the definition was only rewritten; return whether it was."""
         for table, opened in self._opened.items():
             if tags.table_catalog(table) == error.facts.get("tag"):
                 learned = await self._database.learn(table)
@@ -145,16 +166,21 @@ class Transaction:
                 return learned.seqnum > opened.seqnum
         return False
 
-    def _check_behind(self, error: Trimmed, stored: Sequence[Row], again: bool) -> None:
-        """Raises RowsMoved; and TableBehind: what is stored was read again, and lacks what the log has given up."""
+    def _check_behind(self, error: Trimmed, stored: Sequence[TableRow], again: bool) -> None:
+        """Find out why the log has trimmed the changes after a row.
+
+        Raises:
+            RowsMoved: a row that was read before has changed since.
+            TableBehind: the row was just read from the database, which lacks these changes.
+        """
         if any(tags.table_row(*key) == error.facts.get("tag") for key in self._reading.rows):
-            raise RowsMoved("what was read before has changed, and the log has given up how") from error
+            raise RowsMoved("a row that was read before has changed, and the log has trimmed the change") from error
         if not again:
             return
         behind = [row for row in stored if tags.table_row(*row.key) == error.facts.get("tag")] or list(stored)
         raise TableBehind(
             f"row {behind[0].key.key!r} of table {behind[0].key.table!r} is stored at version {behind[0].version}, and the log has "
-            "given up what follows: was the table brought back from a backup?",
+            "trimmed the changes after it: was the table restored from a backup?",
             table=behind[0].key.table,
             key=behind[0].key.key,
         ) from error
@@ -171,7 +197,11 @@ class Transaction:
         return news
 
     def _is_now(self, table: str, opened: Opened) -> None:
-        """Takes the place of the newer record of what a table is, which the record expects. Raises RowsMoved: it is not what it was."""
+        """Use the place of a newer record with the definition of a table, which this transaction's record expects.
+
+        Raises:
+            RowsMoved: the definition has changed.
+        """
         if opened.schema != self._opened[table].schema:
             raise RowsMoved(f"table {table!r} has other columns now")
         self._opened[table] = opened
@@ -179,13 +209,18 @@ class Transaction:
     # -- writing
 
     def put(self, table: str, key: str, cells: Mapping[str, Json]) -> None:
-        """Writes cells of a row, which need not be there; None: nothing is in it any more. Raises InvalidArgument, NotEncodable."""
+        """Write cells of a row, which is created if it does not exist; None empties a cell.
+
+        Raises:
+            InvalidArgument: the table is not open, or a cell does not fit its column.
+            NotEncodable: a value is not JSON.
+        """
         self._check_open()
         check_cells(self._schema(table), cells)
         self._change(RowKey(table, check_key(key)), cells)
 
     def delete(self, table: str, key: str) -> None:
-        """Ends a row, if there is one."""
+        """Delete a row, if it exists."""
         self._check_open()
         self._changes[RowKey(self._schema(table).name, check_key(key))] = Change(True, None)
 
@@ -193,27 +228,27 @@ class Transaction:
         self._changes[key] = put(self._changes.get(key), cells)
 
     def add(self, part: Contribution) -> None:
-        """Another library's part of the record."""
+        """Add the contribution of another library to the record."""
         self._check_open()
         self.extra.append(part)
 
     def _check_open(self) -> None:
         if self._ended:
-            raise TransactionOver("this transaction has ended: begin another one")
+            raise TransactionOver("this transaction has ended: begin a new one")
 
-    # -- for who commits it
+    # -- for the caller that commits
 
     async def read_and_changed(self) -> list[tuple[RowKey, int, Change | None]]:
-        """All rows that it read or changed: their versions, and what becomes of them."""
+        """Return each row that was read or changed, with its version and its change."""
         await self._read(list(self._changes))
         return [(key, row.version, self._changes.get(key)) for key, row in self._reading.rows.items()]
 
     def end(self) -> None:
-        """Nothing more is read or written."""
+        """End the transaction: a later read or write raises TransactionOver."""
         self._ended = True
 
     async def contribution(self) -> Contribution:
-        """What of it goes into the record. A row that is written was read: what is stored of it has to be known."""
+        """Return the events, streams and expectations for the record. Rows that were written without being read are read first."""
         await self._read(list(self._changes))
         rows, events = self._reading.rows, []
         streams: list[str] = []
@@ -231,7 +266,7 @@ class Transaction:
         return Contribution(tuple(dict.fromkeys(streams)), expect, tuple(events))
 
     def committed(self, seqnum: int, part: Contribution) -> None:
-        """It is in the log."""
+        """Take note that the record is in the log, and have the database written."""
         self.seqnum = seqnum
         for event in part.events:
             assert isinstance(event, Written), "a transaction writes rows"

@@ -1,7 +1,7 @@
-"""What changed of a table since it was last brought up to date, what the log need not keep of it once it is, and who sees to that.
+"""Retention of tables: bring the database up to date with the log, so that the log can trim the changes of rows.
 
-Whoever has tables open looks once in a while whether the log keeps changes of rows that are as old as a term, and then brings these tables
-up to date; and takes his turn with what tables are (`carrying`).
+Each process with entered tables checks from time to time whether the log has changes of rows that are as old as a term, and settles these
+tables. One process at a time also rewrites the definitions of tables out of old terms (`carrying`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import boki
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokiflow.tables.carrying import TablesCarried
-from bokiflow.tables.rows import Row, RowKey
+from bokiflow.tables.rows import RowKey, TableRow
 from bokiflow.tables.table_events import PICKER, Written
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
@@ -28,33 +28,42 @@ log = get_logger(__name__)
 
 
 class Settled(NamedTuple):
-    """`rows`: that had changed. `behind`: of which the database lacked something."""
+    """The result of settling a table.
+
+    Attributes:
+        rows: rows with changes in the log; in mode `lwt`, expired outcomes of operations.
+        behind: rows of which the database lacked a change.
+    """
 
     rows: int
     behind: int
 
 
 async def changed(opened: Log, table: str) -> tuple[tuple[str, int], dict[RowKey, int]]:
-    """The table's stream and how far it was read; of each row that is in it the newest record."""
+    """Read the stream of a table.
+
+    Returns:
+        The stream with the position up to which it was read, and the newest record of each row in it.
+    """
     tag = tags.table_rows(table)
     position = await opened.book.now(consistency="linearizable")
     found: dict[RowKey, int] = {}
     async for item in opened.book.read(tag, start=1, stop=position + 1):
         if isinstance(item, boki.Gap):
-            continue  # trimmed: somebody has brought that up to date
+            continue  # trimmed, since a process has settled the table up to there
         for event in PICKER.of(item.seqnum, await opened.open(item), table):
             if isinstance(event, Written):
                 found[RowKey(table, event.key)] = item.seqnum
     return (tag, position), found
 
 
-def behind(stored: Iterable[Row], newest: Mapping[RowKey, int]) -> int:
-    """Of how many rows something is not stored."""
+def behind(stored: Iterable[TableRow], newest: Mapping[RowKey, int]) -> int:
+    """Return the number of rows whose stored version is older than their newest record."""
     return sum(row.version < newest[row.key] for row in stored)
 
 
 async def is_old(opened: Log, table: str, carry_ms: int) -> bool:
-    """Whether the log keeps a change of a row that is as old as a term, by the newest record that there is."""
+    """Return whether the oldest change of a row in the log is `carry_ms` older than the newest record of the book."""
     newest = await opened.book.read_prev(consistency="linearizable")
     if newest is not None:
         async for item in opened.book.read(tags.table_rows(table), start=1, stop=newest.seqnum + 1):
@@ -64,17 +73,17 @@ async def is_old(opened: Log, table: str, carry_ms: int) -> bool:
 
 
 async def tried(table: str, settling: Awaitable[object]) -> bool:
-    """Whether a table is settled; what stops it is logged, and it is tried again the next time."""
+    """Settle a table, and return whether that succeeded; an error is logged, and the next round tries again."""
     try:
         await settling
     except BokiError as error:
-        log.warning("a table is not settled, and keeps its terms", table=table, error=str(error))
+        log.warning("table not settled: its terms are kept", table=table, error=str(error))
         return False
     return True
 
 
 async def keep(opened: Log, settle_old: Callable[[], Awaitable[object]], *, every_s: float, carry_ms: int) -> None:
-    """For as long as a process has tables open. Who comes for less than `every_s` does nothing of it."""
+    """Settle old tables and rewrite definitions every `every_s`, until cancelled; the first round is after `every_s`."""
     await asyncio.sleep(every_s)
     async with Carrier(
         opened, [TablesCarried(opened)], who=f"tables of {opened.by}", every_s=every_s, carry_ms=carry_ms
@@ -83,12 +92,15 @@ async def keep(opened: Log, settle_old: Callable[[], Awaitable[object]], *, ever
             try:
                 await settle_old()
             except BokiError as error:
-                log.warning("tables are looked through later", error=str(error))
+                log.warning("round of settling tables failed: it is repeated later", error=str(error))
             await asyncio.sleep(every_s)
 
 
 async def trim(book: BookPort, stream: tuple[str, int], rows: dict[RowKey, int]) -> None:
-    """Gives up what is in the database: of each row up to its newest record. The log remembers how new each was."""
+    """Trim the changes that the database has: the streams of these rows and that of their table.
+
+    The log remembers up to where a stream is trimmed, so a row that is restored to an older version is recognised.
+    """
     trimmer = Trimmer(book)
     for key, seqnum in rows.items():
         trimmer.add(tags.table_row(*key), seqnum + 1)

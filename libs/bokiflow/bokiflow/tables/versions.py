@@ -1,8 +1,8 @@
-"""Versions of rows (mode `versioned`): a row as it was at any place of the log, and which versions nobody looks at any more.
+"""Versions of rows (mode `versioned`): read a row as of any place of the log, and delete old versions.
 
-The newest record of a row up to a place has all that the row was there. What the log has given up is in the table: it is trimmed only
-once it is there. Whoever deletes versions raises the floor in the log before, and whoever has looked in the table asks the log afterwards:
-so nobody takes for nothing what is deleted.
+The newest record of a row up to a place has all cells of the row as of that place. A record that the log has trimmed is in the table: it
+is trimmed only after it was stored. A process raises the floor in the log before it deletes versions, and a reader of the table reads the
+floor afterwards: so a deleted version is never taken for a row that does not exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bokiflow.client.flow import Flow
 from bokiflow.history import inspection
 from bokiflow.tables.errors import VersionsGone
 from bokiflow.tables.ports import TablePort
-from bokiflow.tables.rows import Row, RowKey, stored_row
+from bokiflow.tables.rows import RowKey, TableRow, stored_row
 from bokiflow.tables.schema import Schema
 from bokiflow.tables.table_events import PICKER, Collected, Written
 from bokilib.append.log import Log
@@ -25,11 +25,11 @@ from bokilib.records.contribution import Contribution
 from bokilib.retention.trimmer import Trimmer
 
 
-async def of_log(log: Log, table: str, keys: Sequence[str], place: int) -> list[Row | None]:
-    """Rows as they were at a place that the session has seen; None: the log has nothing of it."""
+async def of_log(log: Log, table: str, keys: Sequence[str], place: int) -> list[TableRow | None]:
+    """Read rows from the log as of a place that the session has seen; None for a row without a record there."""
     try:
         records = await log.book.read_prev_many([(tags.table_row(table, key), place) for key in keys])
-    except Trimmed:  # some have no version of before that place in the log: one by one
+    except Trimmed:  # the log has trimmed the version of some row: read them one by one
         return list(await asyncio.gather(*(_of_log(log, table, key, place) for key in keys)))
     return [
         None
@@ -39,14 +39,20 @@ async def of_log(log: Log, table: str, keys: Sequence[str], place: int) -> list[
     ]
 
 
-async def of_table(log: Log, port: TablePort, schema: Schema, keys: Sequence[str], place: int) -> list[Row]:
-    """Rows as they were at a place, of which the log has nothing. Raises VersionsGone, TableUnavailable, ForeignWrite."""
+async def of_table(log: Log, port: TablePort, schema: Schema, keys: Sequence[str], place: int) -> list[TableRow]:
+    """Read rows from the table as of a place.
+
+    Raises:
+        VersionsGone: versions as of this place may be deleted.
+        TableUnavailable: the database does not answer.
+        ForeignWrite: another program wrote a row without the log.
+    """
     read = await asyncio.gather(*(port.read_at(schema, key, place) for key in keys))
     gone = await floor(log, schema.name)
     if place < gone:
         raise VersionsGone(
-            f"table {schema.name!r} is looked at as of {place}, and versions of before {gone} are collected: give `collect` all "
-            "groups of workers that look at it",
+            f"table {schema.name!r} is read as of {place}, and versions before {gone} are deleted: pass every group of workers that "
+            "looks at it to `collect`",
             table=schema.name,
             expected=gone,
             found=place,
@@ -54,8 +60,8 @@ async def of_table(log: Log, port: TablePort, schema: Schema, keys: Sequence[str
     return [stored_row(RowKey(schema.name, key), stored) for key, stored in zip(keys, read, strict=True)]
 
 
-async def _of_log(log: Log, table: str, key: str, place: int) -> Row | None:
-    """A row from its newest record up to a place; None: the log has none."""
+async def _of_log(log: Log, table: str, key: str, place: int) -> TableRow | None:
+    """Read a row from its newest record up to a place; None if the log has none."""
     at_most = place
     while at_most > 0:
         try:
@@ -67,27 +73,27 @@ async def _of_log(log: Log, table: str, key: str, place: int) -> Row | None:
         row = await _of_record(log, table, key, record)
         if row is not None:
             return row
-        at_most = record.seqnum - 1  # of another row with this tag
+        at_most = record.seqnum - 1  # the record is about another row with the same tag
     return None
 
 
-async def _of_record(log: Log, table: str, key: str, record: boki.Record) -> Row | None:
+async def _of_record(log: Log, table: str, key: str, record: boki.Record) -> TableRow | None:
     for event in PICKER.of(record.seqnum, await log.open(record), about=table):
         if isinstance(event, Written) and event.key == key:
-            return Row(RowKey(table, key), record.seqnum, None if event.gone else dict(event.cells))
+            return TableRow(RowKey(table, key), record.seqnum, None if event.gone else dict(event.cells))
     return None
 
 
-# -- what nobody looks at any more
+# -- retention
 
 
 async def floor(log: Log, table: str) -> int:
-    """Below which place versions may be gone; 0: none are."""
+    """Read the place below which versions may be deleted; 0 if none are."""
     return (await _floor(log, table))[0]
 
 
 async def _floor(log: Log, table: str) -> tuple[int, int | None]:
-    """The same, and the seqnum of its record."""
+    """Read the floor, and the seqnum of its record."""
     record = await log.book.read_prev(tags.table_floor(table), consistency="linearizable")
     if record is None:
         return 0, None
@@ -96,7 +102,7 @@ async def _floor(log: Log, table: str) -> tuple[int, int | None]:
 
 
 async def raise_floor(log: Log, table: str, place: int) -> int:
-    """Records that versions of before a place may be gone; returns the floor of now, which somebody else may have raised higher."""
+    """Record that versions below a place may be deleted; return the floor, which another process may have raised further."""
     tag = tags.table_floor(table)
     while True:
         known, at = await _floor(log, table)
@@ -113,7 +119,7 @@ async def raise_floor(log: Log, table: str, place: int) -> int:
 
 
 async def oldest_place(log: Log, flows: Sequence[Flow]) -> int:
-    """A place below which no workflow of these groups looks, those included that are started from now on."""
+    """Return a place below which no workflow of these groups looks, including workflows that start from now on."""
     place = await log.book.now(consistency="linearizable")
     for flow in flows:
         place = min([place, *await inspection.unfinished(log, flow.group)])
@@ -121,7 +127,7 @@ async def oldest_place(log: Log, flows: Sequence[Flow]) -> int:
 
 
 async def drop(port: TablePort, schema: Schema, key: str, place: int) -> None:
-    """Deletes versions of a row that only who looks as of before a place would need."""
+    """Delete the versions of a row that only reads as of places below `place` would need."""
     stored = await port.read_at(schema, key, place)
     version = stored_row(RowKey(schema.name, key), stored).version
     if version:

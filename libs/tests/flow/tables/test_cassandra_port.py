@@ -44,7 +44,7 @@ async def test_a_table_that_cannot_keep_what_the_log_says_is_refused(cassandra: 
         await port.ensure(HOTEL)
         for text, schema, message in (
             (f'ALTER TABLE {keyspace}."hotel" DROP name', None, ""),
-            (f'ALTER TABLE {keyspace}."hotel" ADD name text', HOTEL, "never to have been dropped"),
+            (f'ALTER TABLE {keyspace}."hotel" ADD name text', HOTEL, "that was never dropped"),
             (
                 f"CREATE TABLE {keyspace}.counts (id text PRIMARY KEY, n counter)",
                 Schema("counts", {"n": "int"}),

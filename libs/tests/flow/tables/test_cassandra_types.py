@@ -29,7 +29,7 @@ def test_a_table_that_fits_is_taken_with_what_else_it_has() -> None:
         ({"left_over": "counter"}, [], 0, "of type bigint, found counter"),
         ({"boki_v": "text"}, [], 0, "'boki_v' of type bigint"),
         ({"id": "int"}, [], 0, "'id' of type text, found int"),
-        ({}, ["more"], 0, "never to have been dropped"),
+        ({}, ["more"], 0, "that was never dropped"),
         ({}, [], 3_600, "a TTL of 3600 s"),
     ],
 )

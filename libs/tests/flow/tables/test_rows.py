@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bokiflow.tables import ForeignWrite, Schema, TableBehind
-from bokiflow.tables.rows import Cell, Row, RowKey, after, changed, put, stored_row, to_store, written
+from bokiflow.tables.rows import Cell, RowKey, TableRow, after, changed, put, stored_row, to_store, written
 from bokiflow.tables.rows import Change as RowChange
 from bokiflow.tables.table_events import Written
 
@@ -30,7 +30,7 @@ def store(cells: dict[str, Cell], columns: Mapping[str, Any], timestamp: int) ->
 @given(CHANGES, st.data())
 def test_a_row_is_its_records_whatever_of_them_is_stored(changes: list[Any], data: st.DataObject) -> None:
     model: dict[str, int] | None = None
-    row = Row(KEY, 0, None)
+    row = TableRow(KEY, 0, None)
     records: list[tuple[int, Written]] = []
     for number, steps in enumerate(changes, 1):
         change: RowChange | None = None
@@ -56,7 +56,7 @@ def test_a_row_is_its_records_whatever_of_them_is_stored(changes: list[Any], dat
 
 
 def test_a_deletion_and_a_new_row_in_one_transaction_keep_nothing_of_before() -> None:
-    row = Row(KEY, 4, {"a": 1, "b": 2})
+    row = TableRow(KEY, 4, {"a": 1, "b": 2})
     change = put(RowChange(True, None), {"b": 3})
     assert changed(row, change).cells == {"b": 3}
     assert written(row, change, SCHEMA) == Written("t", "k", 4, {"b": 3}, ["a", "c"])
@@ -65,7 +65,7 @@ def test_a_deletion_and_a_new_row_in_one_transaction_keep_nothing_of_before() ->
 
 def test_a_record_that_follows_another_one_is_no_news() -> None:
     with pytest.raises(TableBehind, match="backup"):
-        after(Row(KEY, 3, {"a": 1}), [(9, Written("t", "k", 5, {"a": 2}, []))])
+        after(TableRow(KEY, 3, {"a": 1}), [(9, Written("t", "k", 5, {"a": 2}, []))])
 
 
 def test_a_cell_above_the_version_is_foreign() -> None:

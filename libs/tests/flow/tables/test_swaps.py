@@ -355,7 +355,7 @@ async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: Mem
     await one.tables.settle("stock")
     zombie = await opened(cluster, port) if elsewhere else one.tables
     late = swapping.Operation(STOCK, "seven", names[0], take)
-    with pytest.raises(NotHeld, match="somebody else"):
+    with pytest.raises(NotHeld, match="another worker"):
         await applied(port, late, lambda: swapping.held_here(zombie.log, "x", state.start))  # type: ignore[misc]  # a coroutine
     assert await one.tables.get("stock", "seven") == {"left": 8}
 
@@ -372,7 +372,7 @@ async def test_a_zombie_of_an_id_that_has_begun_again_in_its_process_writes_noth
         state = await inspection.newest(worker.log, "x")
         assert state is not None
         await swapping.held_here(worker.log, "x", state.start)
-        with pytest.raises(NotHeld, match="somebody else"):
+        with pytest.raises(NotHeld, match="another worker"):
             await swapping.held_here(worker.log, "x", state.start - 1)
 
 
@@ -385,7 +385,7 @@ async def test_tables_of_another_log_than_the_workers_are_refused(cluster: Memor
         return await tables.change("stock", "seven", take)
 
     async with Worker(app, (await cluster.connect()).book("shop"), bodies=Inline()) as worker:
-        with pytest.raises(NotHeld, match="own Log"):
+        with pytest.raises(NotHeld, match="different Logs"):
             await (await worker.start(once.call(), id="x")).result()
     with pytest.raises(bokiflow.NotInWorkflow):
         await bokiflow.recv("x")

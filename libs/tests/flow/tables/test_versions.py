@@ -184,7 +184,7 @@ async def test_what_a_mode_cannot_keep_is_refused_and_the_right_one_named(cluste
         await tables.transact(both)
     with pytest.raises(TableRefused, match="nearest mode that does is 'lwt'"):
         await tables.change("plain", "x", nothing)
-    with pytest.raises(TableRefused, match="kept in mode 'versioned'"):
+    with pytest.raises(TableRefused, match="has mode 'versioned'"):
         await tables.open(Schema("stock", {"left": "int"}))
     with pytest.raises(bokiflow.NotInWorkflow):
         await tables.look("stock", "x")
