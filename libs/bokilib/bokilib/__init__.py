@@ -1,14 +1,18 @@
-"""Common ground of the libraries on LogBooks: what they write, what it expects, and what is left of it.
+"""Common base of the libraries on LogBooks: the format of their records, appends, followers and retention.
 
     log = Log(client.book("shop"))
     async with Atomic(log) as tx: ...              # effects of several libraries, one record
 
-- Records hold events of any library; each reads its own (`events`, `tags`).
-- Appends never guess: what is unknown is raised, or asked until it is known (`log`). Nobody concludes from a Conflict.
-- `Carrier`: carries forward what has no owner, so that old terms can be deleted.
-- `Fence`: one holder at a time. `Follower`: many streams over few cursors.
-- `Members`: who is alive, by heartbeats. `Trimmer`: trims, many at once.
-- `bokilib.testing`: crashes at every operation of a program, exhaustively.
+- A record holds events of any libraries, and each library reads its own (`records.events`, `records.tags`).
+- An append with an unknown outcome raises `AppendUnknown`, or waits until the outcome is known (`Log.append`). After a Conflict a
+  library reads the streams that moved before it decides.
+- `Fence`: one holder at a time. `Follower`: many streams over few cursors. `Members`: liveness by heartbeats.
+- `Carrier` rewrites old records that have no owner into the current term, so that old terms can be deleted. `Trimmer` trims many
+  streams with few commands.
+- `bokilib.testing` runs a program with a crash at each of its operations.
+
+Read the rooms in this order: `records` (the format, pure), `append` (the log of a book, fences), `follow` (followers, members),
+`retention` (checkpoints, rewriting, trims).
 """
 
 from bokilib.append.atomic import Atomic

@@ -1,4 +1,4 @@
-"""What libraries raise beside the errors of the SDK. All are under `BokiError`, and say what the caller may do.
+"""Errors of the libraries beside those of the SDK. All descend from `BokiError`, and their messages say what the caller may do.
 
 BokiError
 ├── UsageError      AtomicTooLarge, NotEncodable
@@ -13,33 +13,36 @@ from boki_common.errors import InvalidArgument, LogBookError, OutcomeUnknown, Us
 
 
 class HasOutcome(Protocol):
-    """An append whose outcome can be asked later."""
+    """An append whose outcome can be queried later."""
 
     async def outcome(self, *, settle: bool = False) -> Any: ...
 
 
 class AtomicTooLarge(InvalidArgument):
-    """What shall commit together does not fit one record: tags, expectations or bytes. Nothing was sent.
+    """The contributions to one record have too many tags, expectations or bytes. Nothing was sent.
 
     Attributes:
-        found, expected: of what there is too much.
+        what: "tags", "expectations" or "bytes".
+        found: their number.
+        expected: the most that a record takes.
     """
 
 
 class NotEncodable(UsageError, TypeError):
-    """A value is nothing that JSON can say, or its type does not fit what was stored."""
+    """A value cannot be represented in JSON, or stored JSON does not fit the type it is decoded as."""
 
 
 class Fenced(LogBookError):
-    """Somebody else has claimed what this process held: nothing was appended, and nothing under this claim ever will be.
+    """Another holder has claimed the fence: nothing was appended, and no append under the lost claim can succeed.
 
     Attributes:
-        tag: of the fence. claim: seqnum of the claim that is over.
+        tag: of the fence.
+        claim: the seqnum of the lost claim, or of the other holder's claim where this process had none.
     """
 
 
 class ForeignRecord(LogBookError):
-    """A stream of a library has a record that no library wrote, or one that is damaged.
+    """A stream of a library has a record that no library wrote, or a damaged one.
 
     Attributes:
         seqnum: of the record.
@@ -47,10 +50,11 @@ class ForeignRecord(LogBookError):
 
 
 class UnknownEvent(LogBookError):
-    """A record says what this version does not know: upgrade the program that reads it.
+    """A record has a version or a kind of event that this program does not know: upgrade the program.
 
     Attributes:
-        seqnum: of the record. found: the version or the kind of event.
+        seqnum: of the record.
+        found: the unknown version or kind of event.
     """
 
 
@@ -58,12 +62,14 @@ class NoPayloadHook(LogBookError):
     """A record was written through a payload hook that this program was not given.
 
     Attributes:
-        seqnum: of the record. expected: the hook's name. found: the name of the one that is there, or None.
+        seqnum: of the record.
+        expected: the name of the hook that wrote it.
+        found: the name of this program's hook, or None.
     """
 
 
 class AppendUnknown(OutcomeUnknown):
-    """The append was sent, and may or may not be in the log. Never append it again: ask `outcome()`.
+    """The append was sent, and its record may or may not be in the log. Do not append it again: call `outcome`.
 
     Attributes:
         ticket: of the record.
@@ -74,9 +80,9 @@ class AppendUnknown(OutcomeUnknown):
         self.ticket = ticket
 
     async def outcome(self, *, settle: bool = True) -> Any:
-        """What became of it, as `boki.Ticket.outcome`: `Committed`, `Conflict` or `Never`, and then it is final.
+        """Return the final outcome of the append, as `boki.Ticket.outcome` does: `Committed`, `Conflict` or `Never`.
 
         Args:
-            settle: False: if it is not in the log, it is sent again, and applied.
+            settle: True decides the append: if it is not in the log now, it never will be. False sends it again in that case.
         """
         return await self.ticket.outcome(settle=settle)

@@ -1,4 +1,4 @@
-"""The former address of `Log`, kept for programs that import it from here: `from bokilib import Log` is the same."""
+"""The former address of `Log`, kept for programs that import it from here. New code uses `from bokilib import Log`."""
 
 from bokilib.append.log import Log
 

@@ -1,6 +1,6 @@
-"""Pauses of libraries before they try again what failed: short at first, each twice as long, never longer than `LIMIT_S`.
+"""Pauses of libraries between attempts: short at first, each twice as long as the one before, at most `LIMIT_S`.
 
-The SDK has tried for its own time-out before anything fails that may be tried again; so these are for what keeps failing at once.
+The SDK retries for its own time-out before it raises a retryable error, so these pauses matter for calls that fail at once.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ LIMIT_S: Final = 5.0
 
 
 def pauses() -> Backoff:
-    """Those of one series of attempts: `reset` it when one has succeeded."""
+    """Return the pauses of one series of attempts. Call `reset` after a success."""
     return Backoff(FIRST_S, LIMIT_S)

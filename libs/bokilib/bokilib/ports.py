@@ -1,6 +1,6 @@
-"""What libraries need of the world: a book, random names, pauses between attempts, and what may be done to payloads.
+"""Ports of the libraries: a book, its tickets, reads and cursors, random names, and hooks for payloads.
 
-`boki.Book` is a `BookPort`. Tests put one between that fails where they say (`bokilib.testing`).
+`boki.Book` is a `BookPort`. Tests use one that fails at a given operation (`bokilib.testing.FaultyBook`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ConsistencyName: TypeAlias = Literal["session", "linearizable", "any"]
 
 
 class TicketPort(Protocol):
-    """One submitted record."""
+    """A submitted record, which can be awaited for its seqnum."""
 
     def __await__(self) -> Generator[Any, None, int]: ...
 
@@ -37,7 +37,7 @@ class TicketPort(Protocol):
 
 
 class RecordsPort(Protocol):
-    """Records and gaps of a read."""
+    """An iterator over the records and gaps of a read."""
 
     def __aiter__(self) -> RecordsPort: ...
 
@@ -45,7 +45,7 @@ class RecordsPort(Protocol):
 
 
 class CursorPort(Protocol):
-    """A read of several tags: see `boki.Cursor`."""
+    """A read of several tags, to which tags can be added: the part of `boki.Cursor` that libraries use."""
 
     @property
     def position(self) -> int: ...
@@ -64,7 +64,7 @@ class CursorPort(Protocol):
 
 
 class BookPort(Protocol):
-    """A LogBook, as far as libraries use one: see `boki.Book`."""
+    """A LogBook: the part of `boki.Book` that libraries use."""
 
     @property
     def position(self) -> int | None: ...
@@ -103,19 +103,20 @@ class BookPort(Protocol):
 
 
 class PayloadHook(Protocol):
-    """What is done to the events of a record before they are stored: compressed, encrypted, kept elsewhere.
+    """A transformation of the events of records before they are stored: compression, encryption, storage elsewhere.
 
-    All libraries of a book share it, because they share records. What it raises, the caller gets, and nothing is sent.
+    All libraries of a book share one hook, because they share records. Errors of `seal` reach the caller of the append, and nothing
+    is sent.
 
     Attributes:
-        name: is stored beside what it made, so that a reader without it says which one it lacks.
+        name: stored in each record that the hook sealed, so that the error of a reader without the hook can name it.
     """
 
     @property
     def name(self) -> str: ...
 
     async def seal(self, events: bytes) -> bytes:
-        """What to store for them; it must come back from `open` whatever became of this process."""
+        """Return the bytes to store for encoded events. `open` must be able to restore them in any later process."""
 
     async def open(self, sealed: bytes) -> bytes:
-        """The events."""
+        """Return the encoded events that `seal` was given."""

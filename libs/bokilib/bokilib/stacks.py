@@ -1,7 +1,7 @@
-"""Stack traces of users' code, for log lines and records: without the frames of Boki itself. Pure.
+"""Stack traces of users' code without the frames of Boki itself, for log lines and records. Pure.
 
-A frame is Boki's if its file is in a package of Boki, wherever that is installed. A trace that has no other frames is kept whole: the
-fault may be Boki's own.
+A frame belongs to Boki if its file is in a package of Boki, wherever that is installed. A trace without other frames is kept whole,
+since the fault may be in Boki.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def users_traceback(error: BaseException, frames: int) -> str:
 
 
 def _errors_in(found: traceback.TracebackException) -> list[traceback.TracebackException]:
-    """Return an error with those that its traceback shows too, each once."""
+    """Return an error and the errors that its traceback includes: causes, contexts and members of its group."""
     errors, waiting = [], [found]
     while waiting:
         one = waiting.pop()
@@ -69,7 +69,7 @@ def _errors_in(found: traceback.TracebackException) -> list[traceback.TracebackE
 
 
 def frames_of(awaited: Any, most: int) -> list[traceback.FrameSummary]:
-    """Return the calls of a coroutine that waits or runs, the innermost last, `most` of the outermost ones."""
+    """Return the outermost `most` frames of a coroutine that waits or runs, the innermost last."""
     frames: list[traceback.FrameSummary] = []
     while awaited is not None and len(frames) < most:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)

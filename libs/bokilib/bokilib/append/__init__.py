@@ -1,1 +1,1 @@
-"""Appending to a book: one log per process, fences of writers, and records that hold parts of several libraries."""
+"""Appends to a book: `log` (the log of a book), then `fence` (one holder at a time) and `atomic` (one record of several libraries)."""

@@ -1,11 +1,11 @@
-"""Effects of several libraries in one record: all of them happen, at one place, or none.
+"""A record with effects of several libraries: all of them take effect at one place in the log, or none does.
 
     async with Atomic(log) as tx:
         tx.add(store_part)
         tx.add(queue_part)
     print(tx.seqnum)
 
-Each library contributes (tags, expect, events). What commits together lives in one book. One append.
+Each library adds a `Contribution` (tags, expectations, events). All of them belong to one book, and committing is one append.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bokilib.records.contribution import Contribution, joined
 
 
 class Atomic:
-    """See the module. Leaving it without an error appends; with one, nothing happened.
+    """A transaction over several libraries. Leaving its block appends the record; leaving it with an error appends nothing.
 
     Attributes:
-        seqnum: the place of the record; 0 before it is appended, and when there was nothing to append.
+        seqnum: the seqnum of the record; 0 before it is appended, and if there was nothing to append.
     """
 
     def __init__(self, log: Log) -> None:
@@ -32,7 +32,11 @@ class Atomic:
         self._ended = False
 
     def add(self, part: Contribution) -> None:
-        """What a library has to say. Raises ClosedError when it was committed."""
+        """Add the contribution of one library.
+
+        Raises:
+            ClosedError: this Atomic was committed or left.
+        """
         if self._ended:
             raise ClosedError("this Atomic has ended: begin another one")
         self._parts.append(part)
@@ -48,11 +52,17 @@ class Atomic:
         self._ended = True
 
     async def commit(self) -> int:
-        """Appends what was added; returns the place of the record, 0 if nothing was added.
+        """Append all contributions as one record.
+
+        Returns:
+            The seqnum of the record, or 0 if no event was added.
 
         Raises:
-            Conflict: an expectation of one part failed, so nothing of any happened. AtomicTooLarge: nothing was sent.
-            AppendUnknown. ClosedError: it was committed before.
+            Conflict: an expectation of one contribution failed; none of them took effect.
+            AtomicTooLarge: the contributions do not fit one record; nothing was sent.
+            InvalidArgument: two contributions use one new id.
+            AppendUnknown: the outcome of the append is unknown.
+            ClosedError: this Atomic was committed before.
         """
         if self._ended:
             raise ClosedError("this Atomic has ended: begin another one")

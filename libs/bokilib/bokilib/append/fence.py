@@ -1,15 +1,15 @@
-"""One fence: who may write for something, one at a time, for as long as nobody else claims it.
+"""Fences: a fence has one holder at a time, and only the holder can append records that expect its claim.
 
     fence = Fence(log, "lib/carry/store", "the carrier of store", who="host-7")
-    claim = await fence.take(await fence.current())       # Fenced: somebody was faster
-    await log.append(Contribution(tags, {**fence.expect, …}, events))     # Conflict on the fence: it is over
+    claim = await fence.take(await fence.current())       # Fenced: another process was faster
+    await log.append(Contribution(tags, {**fence.expect, …}, events))     # Conflict on the fence: it was taken over
 
-- Only claims join the fence's stream. What the holder appends expects the fence at its claim, without joining it.
-- Taking over is a claim that expects the claim it replaces. Whether that one's holder is dead is the caller's to judge
-  (`lease_rules`); safe it is whatever he judged.
-- A claim whose answer was lost is found by reading, never concluded from the Conflict that a second one gets.
-- Each `Fence` object has a token of its own, which its claims carry. Only the object that appended a claim adopts it when it is found:
-  an earlier object of the same process may have written under its claim what a later one has not read.
+- Only claims join the fence's stream. A record of the holder expects the fence at the holder's claim, and does not join the stream.
+- To take over, a process appends a claim that expects the claim it replaces. The caller judges whether the old holder is dead
+  (`lease_rules`). A wrong judgement is safe: the old holder's appends fail from then on.
+- A claim whose answer was lost is found by reading. A second claim's Conflict alone does not tell which claim won.
+- Each `Fence` object writes a token of its own into its claims, and adopts only claims with that token: an earlier object of the
+  same process may have written records under its claim that a later one has not read.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Claimed(Event, tag="lib.claim", frozen=True):
     """A claim of a fence.
 
     Attributes:
-        fence: its name, compared when read.
-        who: claims it, for people. token: of the fence object that claims, unique in its incarnation; older versions wrote one for
-            all objects of a process.
+        fence: the name of the fence. Readers compare it, since two fences may share a tag.
+        who: the claimant's name, for people.
+        token: of the `Fence` object that claims, unique in its incarnation. Older versions wrote one token for all objects of a process.
     """
 
     fence: str
@@ -43,15 +43,28 @@ PICKER: Final[Picker[Claimed]] = Picker("lib", (Claimed,))
 
 
 class Fence:
-    """One holder of a fence. Invariant: `claim` is a place at which a claim of this object is in the log, or 0.
+    """A holder, or would-be holder, of a fence.
+
+    Invariant: `claim` is 0, or the seqnum of a claim in the log that this object appended.
 
     Attributes:
-        tag: its stream. claim: the place of this holder's claim, 0 before there is one. token: in its claims, of this object alone.
-        other: the newest claim of another holder that `take` met, None before: to take over from, if that holder is dead.
+        tag: of the fence's stream.
+        name: of the fence.
+        claim: the seqnum of this holder's claim, 0 before it has one.
+        token: written into the claims of this object and of no other.
+        other: the newest claim of another holder that `take` found, or None: the claim to take over from, if that holder is dead.
     """
 
     def __init__(self, log: Log, tag: str, name: str, *, who: str, scope: str = "") -> None:
-        """Args: scope: the first part of the token, by which a holder of many fences knows the claims of its own (`scope_of`)."""
+        """Create a fence object that holds nothing yet.
+
+        Args:
+            log: the log of the book.
+            tag: of the fence's stream.
+            name: of the fence.
+            who: the claimant's name, for people.
+            scope: the first part of the token, by which a process with many fences recognises its own claims (`scope_of`).
+        """
         self.tag: Final = tag
         self.name: Final = name
         self.claim = 0
@@ -62,24 +75,24 @@ class Fence:
 
     @property
     def expect(self) -> dict[str, int | None]:
-        """What the holder's records expect."""
+        """The expectation that every record of the holder states."""
         assert self.claim, "nothing was claimed: `await fence.take(...)`"
         return {self.tag: self.claim}
 
     @property
     def held(self) -> Claim:
-        """The holder's claim, to claim it once more: a new place for what must not get old."""
+        """This holder's own claim, for `take`: claiming again moves the claim into the current term."""
         assert self.claim, "nothing was claimed: `await fence.take(...)`"
         return Claim(self.claim, self._log.by, self._who, self.token)
 
     async def current(self) -> Claim | None:
-        """The newest claim, as of now."""
+        """Return the newest claim in the log by a linearizable read, or None if there is none."""
         at_most = await self._log.book.now(consistency="linearizable")
         first = True
         while True:
             try:
                 record = await self._log.book.read_prev(self.tag, at_most=at_most)
-            except Trimmed:  # a holder trimmed what was before his claim
+            except Trimmed:  # a new holder trimmed the claims before its own
                 if not first:
                     return None
                 at_most = await self._log.book.now(consistency="linearizable")
@@ -94,13 +107,17 @@ class Fence:
             at_most = record.seqnum - 1
 
     async def take(self, last: Claim | None) -> int:
-        """Claims it, over the claim that the caller knows to be over, or None where there is none.
+        """Append a claim that replaces `last`, and wait until its outcome is known.
+
+        Args:
+            last: the claim to replace, of this object or of a holder that the caller takes for dead; None if there is no claim.
 
         Returns:
-            The place of the claim: of this holder's, also if its answer was lost.
+            The seqnum of this holder's claim, also if the answer to its append was lost.
 
         Raises:
-            Fenced: somebody else claimed it. AppendUnknown, Unreachable: it may be taken again.
+            Fenced: another holder claimed the fence; `other` is its claim.
+            BokiError: a read or the append failed; the fence may be taken again.
         """
         expect: dict[str, int | None] = {self.tag: last.seqnum if last else await self._log.book.now()}
         if last is None and (found := await self.current()) is not None:
@@ -113,7 +130,7 @@ class Fence:
         return self.claim
 
     async def _claimed(self, moved: Mapping[str, Moved], position: int) -> Claim | None:
-        """The newest claim among what moved; or now, if a holder has trimmed the claims before his."""
+        """Return the newest claim among the records that moved, or the current claim if a holder trimmed those records."""
         claims = []
         try:
             for one in moved.values():
@@ -129,8 +146,8 @@ class Fence:
         if found is None or not self.is_mine(found):
             self.other = found or self.other
             raise Fenced(
-                f"{self.name} was claimed by {found.who if found else 'somebody'} meanwhile; take over from that claim, if its "
-                "holder is dead",
+                f"{self.name} was claimed by {found.who if found else 'another process'} meanwhile; take over from that claim, "
+                "if its holder is dead",
                 tag=self.tag,
                 claim=found.seqnum if found else 0,
             )
@@ -142,11 +159,11 @@ class Fence:
         return (found.by, found.who, found.token) == (self._log.by, self._who, self.token)
 
     def moved(self, conflict: Conflict) -> bool:
-        """Whether a Conflict of the holder's record says that the fence is over: then nothing under this claim can succeed."""
+        """Return whether a Conflict says that the fence was claimed by another holder, so that no append under this claim can succeed."""
         return self.tag in self._log.moved(self.expect, conflict)
 
     def over(self) -> Fenced:
-        """The error for who held it."""
+        """Return the error to raise in a process that lost the fence."""
         return Fenced(
             f"{self.name} was taken over: stop, and look at what the new holder does", tag=self.tag, claim=self.claim
         )

@@ -1,11 +1,18 @@
-"""Appends that never guess, and records as they are read, of one book.
+"""The log of one book, as libraries use it: appends with a known or explicitly unknown outcome, decoded records, and the log's clock.
 
-- An append returns its place, raises a Conflict, or says that its outcome is unknown (`AppendUnknown`, which can be asked
-  later). It is never sent again under another number: the SDK's numbers make it happen once.
-- `settle=True` waits until the outcome is known: what is certainly not in the log and never will be is appended anew.
-- From a Conflict nothing is concluded (`conflict_rules`): `moved` gives what to read.
-- Each record carries the incarnation of its writer: one for each `Log`.
-- The time is that of the log (`now_ms`), which never falls: a wall clock of one host is nobody else's.
+- An append returns the seqnum of its record, raises Conflict, or raises `AppendUnknown`, which can be asked for the outcome
+  later. It is never sent again under another number, so the SDK's writer numbers keep it from being applied twice.
+- With `settle=True` an append waits until its outcome is known. A record that is not in the log and never will be is then appended again.
+- A Conflict does not say which writer won (`conflict_rules`). `Log.moved` returns the streams to read before a decision.
+- Each record names the incarnation of its writer. Every `Log` object is one incarnation.
+- A program may stop a worker and start another on the same `Log`. Each worker gets a token of its own from `Incarnations`, so a later
+  worker knows at once which earlier ones have stopped, and need not wait for their leases to expire.
+- Times come from the log, whose clock never goes back, and not from the wall clock of a host. Between two records `LogClock` adds the
+  time that passed by the process's monotonic clock, so delays also expire in a book without appends. Only the rate of that clock
+  matters, not the time that it shows. The log's time stands still after a sequencer whose clock was ahead; a process that appends
+  notices, and sets its `LogClock` back to the time at which its record was ordered.
+
+`Incarnations` and `LogClock` are pure.
 """
 
 from __future__ import annotations
@@ -26,34 +33,41 @@ from bokilib.records.events import Envelope, Event
 
 INCARNATION_BYTES: Final = 12
 REMEMBERED: Final = 256
-"""Appends whose places are remembered (`Log.wrote`)."""
+"""The newest appends whose seqnums are remembered (`Log.wrote`)."""
 
 
 class Tokens(Protocol):
-    """Of the port `Random`, what is needed here."""
+    """The part of the port `Random` that a log needs."""
 
     def token(self, size: int) -> bytes: ...
 
 
 class Read(NamedTuple):
-    """One record, opened."""
+    """A record with its decoded envelope."""
 
     record: boki.Record
     envelope: Envelope
 
 
 class Incarnations:
-    """See the module. Only who runs is remembered: what was given and does not run has ended, or never began."""
+    """Tokens of the workers that run under one `Log`, and which of them run now.
+
+    Only the running ones are stored: a token that was given out and does not run has stopped, or was never started.
+    """
 
     def __init__(self, by: str) -> None:
-        """`by`: of the Log; nobody else's tokens begin like it."""
+        """Create the tokens of a log.
+
+        Args:
+            by: the incarnation of the log. All tokens begin with it, and no token of another log does.
+        """
         self._by: Final = by
         self._given = 0
         self._fences = 0
         self._running: Final[set[str]] = set()
 
     def give(self) -> str:
-        """A token that nobody had; the first is the Log's own."""
+        """Return a token that was not given before. The first one is the incarnation of the log itself."""
         self._given += 1
         return self._by if self._given == 1 else f"{self._by}-{self._given}"
 
@@ -63,19 +77,19 @@ class Incarnations:
         return f"{scope}/{self._fences}" if scope else str(self._fences)
 
     def began(self, token: str) -> None:
-        """It runs from now on."""
+        """Record that the worker with a token runs."""
         self._running.add(token)
 
     def ended(self, token: str) -> None:
-        """It runs nothing any more."""
+        """Record that the worker with a token has stopped."""
         self._running.discard(token)
 
     def runs(self, token: str) -> bool:
-        """Whether it is one of these, and runs."""
+        """Return whether the worker with a token runs under this log."""
         return token in self._running
 
     def over(self, token: str) -> bool:
-        """Whether it is one of these, and runs nothing; of others nothing is known."""
+        """Return whether a token is of this log and its worker does not run. False for tokens of other logs, whose state is unknown."""
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
 
 
@@ -85,44 +99,49 @@ def scope_of(token: str) -> str:
 
 
 class LogClock:
-    """See the module."""
+    """The time of the log's clock, as far as one process knows it."""
 
     def __init__(self) -> None:
         self._ms = 0
         self._at_s = 0.0
 
     def observe(self, time_ms: int, now_s: float) -> None:
-        """A record was read or appended, `now_s` by this process's clock."""
+        """Record that a record with the time `time_ms` was read or appended at `now_s` of this process's monotonic clock."""
         if time_ms > self.now_ms(now_s):
             self._ms, self._at_s = time_ms, now_s
 
     def at_most(self, time_ms: int, sent_s: float) -> None:
-        """A record that this process sent at `sent_s` was ordered at `time_ms`: so it was not later when it was sent."""
+        """Set the clock back if it is ahead of a record that this process sent at `sent_s` and that was ordered at `time_ms`."""
         if self._at_s <= sent_s and self.now_ms(sent_s) > time_ms:
             self._ms, self._at_s = time_ms, sent_s
 
     def now_ms(self, now_s: float) -> int:
-        """The log's time; 0 before anything was observed."""
+        """Return the log's time in milliseconds, or 0 before any record was observed."""
         return self._ms + int(max(0.0, now_s - self._at_s) * 1000) if self._ms else 0
 
     def when_s(self, due_ms: int, now_s: float) -> float:
-        """When it will be `due_ms`, by this process's clock."""
+        """Return when the log's time will be `due_ms`, by this process's monotonic clock."""
         return now_s + max(0, due_ms - self.now_ms(now_s)) / 1000
 
 
 class Log:
-    """One book, as libraries use it. They share one, when they shall commit together.
+    """The log of one book. Libraries whose effects commit together share one.
 
     Attributes:
         book: the LogBook.
-        by: this incarnation. incarnations: those of who runs under it.
+        by: the name of this incarnation, written into each record.
+        incarnations: tokens of the workers under this log.
+        appends: records sent so far.
+        always_replay: for tests (`bokilib.testing`): libraries keep no state in memory or in aux data, and compute it from records.
     """
 
     def __init__(self, book: BookPort, *, hook: PayloadHook | None = None, random: Tokens | None = None) -> None:
-        """
+        """Open the log of a book.
+
         Args:
-            hook: may compress or encrypt what is appended, or keep it elsewhere. Its readers need it too.
-            random: for the incarnation; by default the machine's.
+            book: the LogBook.
+            hook: compresses, encrypts or moves the events of records. All readers of the book need the same hook.
+            random: the source of the incarnation's name, by default the machine's.
         """
         self.book: Final = book
         self.by: Final = (random or boki.SystemRandom()).token(INCARNATION_BYTES).hex()
@@ -131,31 +150,35 @@ class Log:
         self._clock: Final = LogClock()
         self._written: Final[deque[int]] = deque(maxlen=REMEMBERED)
         self.appends = 0
-        """Records that were sent so far."""
         self.always_replay: Final[bool] = getattr(book, "always_replay", False)
-        """For tests (`bokilib.testing`): nothing is kept in memory or taken from aux data, all is computed from records."""
 
     def over(self, book: BookPort) -> Log:
         """Return a log of the same book over another connection, with the same payload hook and an incarnation of its own."""
         return Log(book, hook=self._hook)
 
     async def encode(self, events: Sequence[Event], seen: int = 0) -> bytes:
-        """The data of a record. Raises what the hook raises."""
+        """Return the data of a record with these events. An error of the payload hook is passed on."""
         if self._hook is None:
             return records.encode(self.by, seen, events)
         sealed = await self._hook.seal(records.encode_events(events))
         return records.encode_hooked(self.by, seen, self._hook.name, sealed)
 
     async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
-        """Appends one record; returns its place.
+        """Append one record.
 
         Args:
-            seen: up to where its writer had seen the stream that it writes for.
-            settle: wait until the outcome is known, however long.
+            one: the tags, expectations and events of the record.
+            seen: the seqnum up to which the writer has seen the stream that it writes for.
+            settle: wait until the outcome is known, without a limit of time.
+
+        Returns:
+            The seqnum of the record.
 
         Raises:
-            AtomicTooLarge: nothing was sent. Conflict: an expectation fails, for ever. AppendUnknown: perhaps applied.
-            Unreachable: it was not sent.
+            AtomicTooLarge: the contribution does not fit one record; nothing was sent.
+            Conflict: an expectation failed. The outcome is final.
+            AppendUnknown: the record was sent and may be in the log; not with `settle`.
+            Unreachable: nothing was sent.
         """
         data = await self.encode(one.events, seen)
         check_fits(one, len(data))
@@ -182,7 +205,7 @@ class Log:
                 return known.seqnum
 
     def wrote(self, seqnum: int) -> bool:
-        """Return whether a record is one of the newest that were appended here. False does not say that it is not."""
+        """Return whether a record is among the last `REMEMBERED` ones that this object appended. False proves nothing."""
         return seqnum in self._written
 
     async def _submit(self, data: bytes, one: Contribution) -> TicketPort:
@@ -197,15 +220,17 @@ class Log:
             return ticket
 
     def moved(self, expected: Expected, conflict: Conflict) -> dict[str, Moved]:
-        """The streams that moved, to be read up to `conflict.position` before anything is decided."""
+        """Return the expected streams that moved, by tag. Read each up to the Conflict's position before a decision."""
         actual: Mapping[str | int, int | None] = conflict.facts.get("actual", {})
         return {one.tag: one for one in moved(expected, actual, conflict.facts.get("forgotten", ()))}
 
     async def open(self, record: boki.Record) -> Envelope:
-        """Opens a record.
+        """Decode the envelope of a record, through the payload hook if one sealed it, and observe the record's time.
 
         Raises:
-            ForeignRecord: no library wrote it. UnknownEvent: a later version did. NoPayloadHook. What the hook raises.
+            ForeignRecord: no library wrote the record.
+            UnknownEvent: a later version wrote it.
+            NoPayloadHook: it was sealed by a hook that this log was not given. Errors of the hook itself are passed on.
         """
         self._clock.observe(record.time_ms, asyncio.get_running_loop().time())
         envelope = records.open_record(record.seqnum, record.data)
@@ -223,19 +248,19 @@ class Log:
         return records.with_events(record.seqnum, envelope, await self._hook.open(hooked.data))
 
     def now_ms(self) -> int:
-        """What time it is by the clock of the log: that of the newest record that was opened here, and what passed since; 0: none was.
+        """Return the log's time in milliseconds: that of the newest record opened here plus the time passed since, or 0 if none was.
 
-        Durable times are taken from here. It may be behind by as much as the fastest answer took, and never is ahead while the log's
-        time goes on.
+        Durable times are taken from this clock. It is behind the log by at most the duration of the fastest answer, and is not ahead of
+        it while the log's time advances.
         """
         return self._clock.now_ms(asyncio.get_running_loop().time())
 
     def clock_at_most(self, time_ms: int, sent_s: float) -> None:
-        """What was sent from here at `sent_s`, by the loop's clock, was ordered at `time_ms`: so `now_ms` is not ahead of that."""
+        """Set `now_ms` back if it is ahead of a record sent at `sent_s`, by the loop's clock, and ordered at `time_ms`."""
         self._clock.at_most(time_ms, sent_s)
 
     async def newest_ms(self, *, at_most: int | None = None) -> int:
-        """The time of the newest record that is there, of all or up to a place; 0: there is none. `now_ms` knows it from then on."""
+        """Read the newest record up to `at_most`, observe its time and return it; 0 if there is no record."""
         newest = await self.book.read_prev(at_most=at_most)
         if newest is None:
             return 0
@@ -243,10 +268,16 @@ class Log:
         return newest.time_ms
 
     async def between(self, tag: str, start: int, last: int) -> AsyncIterator[Read]:
-        """The records of a stream from `start` to `last`, both included; whole, or an error.
+        """Yield all records of a stream from `start` to `last`, both included.
+
+        Args:
+            tag: of the stream.
+            start: at least 1, since the log does not report what was trimmed to a read from 0.
+            last: seqnum of the last record.
 
         Raises:
-            Trimmed, Lost: some of them may be missing. A fold names its start: it is at least 1.
+            Trimmed: some of the records were trimmed.
+            Lost: some of the records were lost.
         """
         assert start >= 1, "a fold names its start: from 0 on a trim is not reported"
         if start > last:
@@ -258,7 +289,7 @@ class Log:
 
 
 async def _final_outcome(ticket: TicketPort) -> boki.Outcome:
-    """The final outcome; asked again for as long as it is unknown."""
+    """Return the final outcome of an append. Retry while the outcome is unknown."""
     while True:
         try:
             return await ticket.outcome(settle=True)

@@ -1,1 +1,1 @@
-"""Following a book: records as they come, waits for news of a tag, members of a group and their leases."""
+"""Following a book: `follower` (records of many streams as they arrive), `news` (batched queries), `members` and `lease_rules`."""

@@ -1,13 +1,19 @@
-"""All streams that a process follows, over few cursors: one for up to 255 of them, however many subscriptions come and go.
+"""A follower: all streams that a process follows, over one cursor for each 255 of them.
 
     async with Follower(log) as follower:
         follower.add(tag, start, deliver)          # deliver(Read | boki.Gap), at once and in order, from `start` on
         follower.discard(tag)
 
-- `deliver` is called in the event loop and must not wait; who has to, puts what he is given into a queue of his own, with a bound.
-- Reading begins anew, from where each subscription was, when a cursor fails for a while: nothing is left out or given twice.
-- `follower.current(tag, within_s=…)`: whether what was delivered is all that a read of this session would return (`boki.Cursor.current`).
-- What cannot be opened (no library wrote it, its hook is missing) is given as the error that says so, and following goes on.
+- `deliver` is called in the event loop and must not block. A subscriber that has to wait puts its items into a bounded queue of its own.
+- A subscription is to one tag, from a start on. It gets each record and each gap of its tag from there on, once and in order. Records
+  that are read twice, because a tag was added or a cursor was opened again, are not delivered twice.
+- A record is delivered to the subscriptions of all its tags, since each folds its own. A gap of lost records concerns all tags.
+- A discarded subscription gets nothing more, even if its records were read already.
+- A cursor that fails with a retryable error is opened again where each subscription was.
+- `follower.current(tag, within_s=…)` tells whether a read of this session would return no more than was delivered (`boki.Cursor.current`).
+- A record that cannot be decoded (no library wrote it, its hook is missing) is delivered as the error, and following continues.
+
+`Subscription` and `Subscriptions` are pure.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ log = get_logger(__name__)
 
 
 class Subscription(Generic[D]):
-    """One tag that is followed. `next`: what lies below was given."""
+    """A followed tag. `next` is the seqnum below which everything was delivered."""
 
     __slots__ = ("deliver", "next", "tag")
 
@@ -47,7 +53,10 @@ class Subscription(Generic[D]):
 
 
 class Subscriptions(Generic[D]):
-    """Those of one cursor, by tag. See the module."""
+    """The subscriptions of one cursor, by tag.
+
+    Invariant: every record of a subscription's tag from its start up to below its `next` was delivered, or lies in a gap that was.
+    """
 
     def __init__(self) -> None:
         self._by_tag: dict[str, Subscription[D]] = {}
@@ -60,11 +69,15 @@ class Subscriptions(Generic[D]):
 
     @property
     def full(self) -> bool:
-        """Whether no tag more may be read by this cursor."""
+        """True if the cursor cannot read another tag."""
         return len(self._by_tag) >= CURSOR_TAGS
 
     def add(self, tag: str, start: int, deliver: D) -> None:
-        """Follows one more. Raises InvalidArgument."""
+        """Add a subscription.
+
+        Raises:
+            InvalidArgument: the tag is followed already, or `start` is less than 1.
+        """
         if start < 1:
             raise InvalidArgument(f"expected a start of at least 1, so that what is missing is reported, found {start}")
         if tag in self._by_tag:
@@ -73,15 +86,15 @@ class Subscriptions(Generic[D]):
         self._by_tag[tag] = Subscription(tag, start, deliver)
 
     def discard(self, tag: str) -> None:
-        """Follows one no more."""
+        """Remove the subscription of a tag, if there is one."""
         self._by_tag.pop(tag, None)
 
     def starts(self) -> list[tuple[str, int]]:
-        """(tag, where to read it from), for a cursor that begins anew."""
+        """Return each tag with the seqnum to read it from, for a new cursor."""
         return [(one.tag, one.next) for one in self._by_tag.values()]
 
     def of_record(self, tags: Iterable[str | int], seqnum: int) -> list[D]:
-        """Who is given a record; it counts as given."""
+        """Return the receivers of a record, and count it as delivered to them."""
         found = []
         for tag in tags:
             one = self._by_tag.get(tag) if isinstance(tag, str) else None
@@ -91,7 +104,13 @@ class Subscriptions(Generic[D]):
         return found
 
     def of_gap(self, tag: str | int | None, first: int, last: int) -> list[D]:
-        """Who is given a gap; None: of all tags."""
+        """Return the receivers of a gap, and count it as delivered to them if it is of one tag.
+
+        Args:
+            tag: of the trimmed stream, or None for lost records, which may have had any tag.
+            first: the first seqnum of the gap.
+            last: the last seqnum of the gap.
+        """
         found = []
         for one in self._by_tag.values():
             if tag in (None, one.tag) and last >= one.next:
@@ -101,7 +120,7 @@ class Subscriptions(Generic[D]):
 
 
 class _FollowedCursor:
-    """One cursor, and the subscriptions that are followed by it."""
+    """A cursor, the task that reads it, and its subscriptions."""
 
     def __init__(self, opened: Log) -> None:
         self.subscriptions: Final[Subscriptions[Deliver]] = Subscriptions()
@@ -109,24 +128,24 @@ class _FollowedCursor:
         self._cursor: CursorPort | None = None
         self._task: asyncio.Task[None] | None = None
         self._held = 0
-        """What was read, and is being opened."""
+        """The seqnum of the record that is being decoded, 0 if none is."""
         self._reached = 0
 
     @property
     def position(self) -> int:
-        """All at or below it was delivered. It never falls."""
+        """The seqnum up to which everything was delivered. It never decreases."""
         if self._cursor is not None:
             reached = self._cursor.position if not self._held else min(self._cursor.position, self._held - 1)
             self._reached = max(self._reached, reached)
         return self._reached
 
     def current(self, within_s: float) -> int:
-        """The place as of which all that was delivered is what a read would return; 0: it may not be."""
+        """Return the position as of which the delivered records are complete, as `Follower.current` does."""
         cursor = self._cursor
         return self.position if cursor is not None and not self._held and cursor.current(within_s=within_s) else 0
 
     def refresh(self) -> None:
-        """Asks whether there is something, instead of waiting for it."""
+        """Query for new records now instead of waiting for them."""
         if self._cursor is not None:
             self._cursor.refresh()
 
@@ -157,13 +176,15 @@ class _FollowedCursor:
                 await self._read(pause)
             except ClosedError:
                 self._cursor = None
-                return  # the session is closed: nobody reads any more
+                return  # the session is closed
             except BokiError as error:
                 self._cursor = None
                 if not error.retryable:
-                    log.error("a follower ended", error=str(error))
+                    log.error(
+                        "follower ended: its cursor failed, its streams are not followed any more", error=str(error)
+                    )
                     return
-                log.warning("a follower begins anew", error=str(error))
+                log.warning("cursor failed: the follower opens it again", error=str(error))
             self._cursor, self._held = None, 0
             await asyncio.sleep(pause.next())
 
@@ -188,7 +209,7 @@ class _FollowedCursor:
                 error.facts = {
                     **error.facts,
                     "seqnum": item.seqnum,
-                }  # whatever a hook raised: who follows is to know which
+                }  # an error of a hook does not name the record; subscribers need its seqnum
                 found = error
             self._held = 0
             for deliver in self.subscriptions.of_record(item.tags, item.seqnum):
@@ -196,7 +217,7 @@ class _FollowedCursor:
 
 
 class Follower:
-    """See the module."""
+    """Subscriptions to many streams of one log. Close it, or use it in `async with`, to end its tasks."""
 
     def __init__(self, opened: Log) -> None:
         self._log = opened
@@ -212,7 +233,7 @@ class Follower:
         await self.close()
 
     async def close(self) -> None:
-        """Ends following."""
+        """Cancel all cursors. Nothing is delivered any more."""
         cursors, self._cursors, self._by_tag = self._cursors, [], {}
         for cursor in cursors:
             await cursor.close()
@@ -222,31 +243,44 @@ class Follower:
 
     @property
     def cursors(self) -> int:
-        """How many cursors are read."""
+        """The number of cursors in use."""
         return len(self._cursors)
 
     @property
     def position(self) -> int:
-        """All of what is followed at or below it was delivered; it moves on at least every minute, while nothing comes."""
+        """The seqnum up to which all followed streams were delivered. It advances at least once a minute, also without new records."""
         return min((cursor.position for cursor in self._cursors), default=0)
 
     def current(self, tag: str, *, within_s: float) -> int:
-        """Whether all that was delivered of a stream is what a read of this session would return.
+        """Return the position as of which a read of the stream in this session would return no more than was delivered.
+
+        Args:
+            tag: of the stream.
+            within_s: the greatest age of the cursor's last answer.
 
         Returns:
-            The place as of which it is; 0: the session has seen more, or no answer is as young as `within_s`, or it is not followed.
+            The position, or 0 if the session has seen newer records, the last answer is older, or the stream is not followed.
         """
         cursor = self._by_tag.get(tag)
         return cursor.current(within_s) if cursor is not None else 0
 
     def refresh(self, tag: str) -> None:
-        """Asks whether there is something of a stream, instead of waiting for it: so it may become `current`."""
+        """Query for new records of a stream now instead of waiting for them, so that the stream becomes `current`."""
         cursor = self._by_tag.get(tag)
         if cursor is not None:
             cursor.refresh()
 
     def add(self, tag: str, start: int, deliver: Deliver) -> None:
-        """Follows one stream more, from `start` on. Raises InvalidArgument: it is followed already."""
+        """Follow a stream.
+
+        Args:
+            tag: of the stream.
+            start: the seqnum to read from, at least 1, so that trimmed records are reported as a gap.
+            deliver: called in the event loop with each record, gap or error.
+
+        Raises:
+            InvalidArgument: the stream is followed already, or `start` is less than 1.
+        """
         cursor = self._by_tag.get(tag) or next((one for one in self._cursors if not one.subscriptions.full), None)
         cursor = cursor or _FollowedCursor(self._log)
         cursor.add(tag, start, deliver)
@@ -255,7 +289,7 @@ class Follower:
             self._cursors.append(cursor)
 
     def discard(self, tag: str) -> None:
-        """Follows one no more: from now on nothing of it is delivered, though it was read."""
+        """Unfollow a stream. Nothing of it is delivered after this call."""
         cursor = self._by_tag.pop(tag, None)
         if cursor is None:
             return

@@ -1,10 +1,10 @@
-"""Processes of a group, by heartbeats in the log: who is alive is judged by observed silence (`lease_rules`).
+"""Members of a group of processes, which send heartbeats through the log and judge each other by observed silence (`lease_rules`).
 
     async with Members(log, "workers", "host-7") as members:
         members.alive(); members.dead("host-3"); members.may_act()
 
-One record a process and third of a lease; what is older than everybody's newest is trimmed. A member that cannot append stops
-acting by itself, before others take over from it.
+Each process appends one heartbeat per third of its lease. Heartbeats older than the newest one of every living member are trimmed. A
+member that cannot append stops acting by itself, before others take over from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ log = get_logger(__name__)
 
 
 class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
-    """A member is there; `leaving`: it takes nothing any more. `lease_ms`: others wait for so long if it falls silent; 0: not said."""
+    """A heartbeat of a member.
+
+    Attributes:
+        group: of the member.
+        member: its name.
+        leaving: the member takes no more work.
+        lease_ms: how long others wait after the last heartbeat before they take the member for dead; 0 in records of older programs.
+    """
 
     group: str
     member: str
@@ -41,7 +48,7 @@ PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
 
 
 class Members:
-    """See the module.
+    """A member of a group, and its view of the others. It sends heartbeats and listens while its block runs.
 
     Attributes:
         name: of this member, unique in its group.
@@ -56,10 +63,14 @@ class Members:
         lease_s: float = lease_rules.LEASE_S,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """
+        """Create a member that has not entered its group yet.
+
         Args:
-            lease_s: others take this member for dead if they see nothing of it for so long; each member has a lease of its own.
-            changed: called when a member was seen, and when a heartbeat of this one is in the log; not when one falls silent.
+            log: the log of the book.
+            group: of processes.
+            name: of this member, unique in the group.
+            lease_s: others take this member for dead after so many seconds without a heartbeat. Members may have different leases.
+            changed: called when a heartbeat was read, and when one of this member was acknowledged; not when a member falls silent.
         """
         self.name: Final = name
         self._log = log
@@ -71,7 +82,7 @@ class Members:
         self._acked_sent_s: float | None = None
         self._acked = 0
         self._came = (0, 0)
-        """Of this one's newest heartbeat that came: where it is, and its time."""
+        """Seqnum and time of the newest heartbeat of this member that it has read."""
         self._newest: dict[str, int] = {}
         self._leases: dict[str, float] = {}
         self._read_to = 0
@@ -89,10 +100,12 @@ class Members:
         return self
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for these tasks: why one ended by itself is logged here, or never."""
+        """Log why a task ended by itself: no caller awaits these tasks."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("a member has stopped", group=self._group, member=self.name, error=repr(error))
+            log.error(
+                "member stopped: others will take it for dead", group=self._group, member=self.name, error=repr(error)
+            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -109,23 +122,27 @@ class Members:
         return lease_rules.Observer(self._lease_s, self._now(), self._leases)
 
     def alive(self) -> list[str]:
-        """Return the members that were seen within the lease, and do not leave."""
+        """Return the names of the members that are alive and not leaving, sorted."""
         return [] if self._observer is None else self._observer.alive(self._now())
 
     def dead(self, member: str) -> bool:
-        """Return whether a member was silent for its lease, while this one listened."""
+        """Return whether this member listened for a whole lease of another member without reading a heartbeat of it."""
         return self._observer is not None and self._observer.dead(member, self._now())
 
     def silent_in(self) -> float | None:
-        """Seconds until another one may be known to be dead, if nothing is seen of it till then; None: there is nobody."""
+        """Return the seconds until the next living member may be taken for dead, or None if there is none."""
         return None if self._observer is None else self._observer.silent_in(self._now())
 
     def may_act(self) -> bool:
-        """Whether others still take this member for alive, so that it need not stop."""
+        """Return whether this member's last acknowledged heartbeat was sent within its lease, so that no other takes it for dead."""
         return lease_rules.may_act(self._acked_sent_s, self._now(), self._lease_s)
 
     async def beat(self) -> int:
-        """Appends a heartbeat; returns the place of its heartbeat."""
+        """Append a heartbeat now.
+
+        Returns:
+            The seqnum of the heartbeat.
+        """
         sent_s = self._now()
         beat = Contribution((self._tag,), {}, (self._heartbeat(),))
         seqnum = await self._log.append(beat)
@@ -138,12 +155,16 @@ class Members:
         return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000))
 
     async def leave(self) -> int:
-        """Tell the others that this member takes nothing any more; what it has it may give up later. Returns as `beat`."""
+        """Append a heartbeat that says that this member takes no more work. It may release the work that it has later.
+
+        Returns:
+            The seqnum of the heartbeat.
+        """
         self._leaving = True
         return await self.beat()
 
     def _correct_clock(self) -> None:
-        """The clock of the log was not ahead of a heartbeat's time when that was sent: so it is set back, if it runs ahead."""
+        """Set the log's clock back if it is ahead of the time at which this member's last heartbeat was ordered."""
         came, time_ms = self._came
         if came == self._acked and self._acked_sent_s is not None:
             self._log.clock_at_most(time_ms, self._acked_sent_s)
@@ -159,16 +180,16 @@ class Members:
             await asyncio.sleep(lease_rules.beat_every(self._lease_s))
 
     async def _trim(self) -> None:
-        """Trim what is older than the newest heartbeat of each member that is not dead: those that leave are to be heard too."""
+        """Trim heartbeats below the newest ones of all members that are not dead, leaving members included."""
         needed = [seqnum for member, seqnum in self._newest.items() if not self.dead(member)]
         if needed:
             await self._log.book.trim([(self._tag, min(needed))])
 
     async def _follow(self, begun: int) -> None:
-        """Read heartbeats. Silence counts only while this member listens: after a break it counts from its beginning.
+        """Read heartbeats. Silence counts only while this member listens: after an error it counts from the next attempt on.
 
         Args:
-            begun: heartbeats up to there tell the leases of members, and not that they are alive.
+            begun: heartbeats up to this seqnum give the leases of members, and are no sign of life.
         """
         self._read_to = 0
         pause = pauses()
@@ -179,7 +200,12 @@ class Members:
             except BokiError as error:
                 if not error.retryable:
                     raise
-                log.warning("a member listens again later", group=self._group, member=self.name, error=repr(error))
+                log.warning(
+                    "heartbeats unreadable: the member retries, and takes no other for dead meanwhile",
+                    group=self._group,
+                    member=self.name,
+                    error=repr(error),
+                )
             await asyncio.sleep(pause.next())
             self._observer = self._listening()
 
@@ -187,7 +213,7 @@ class Members:
         async for item in self._log.book.read(self._tag, start=self._read_to + 1, follow=True):
             pause.reset()
             if isinstance(item, boki.Gap):
-                continue  # a heartbeat that is trimmed was followed by a newer one
+                continue  # trimmed heartbeats were followed by newer ones
             self._read_to = item.seqnum
             for event in PICKER.of(item.seqnum, await self._log.open(item)):
                 if event.group == self._group:
@@ -197,7 +223,7 @@ class Members:
         assert self._observer is not None
         lease_s = event.lease_ms / 1_000
         if not is_new:
-            self._observer.told(event.member, lease_s)
+            self._observer.set_lease(event.member, lease_s)
             return
         self._newest[event.member] = record.seqnum
         if event.member == self.name:

@@ -1,14 +1,12 @@
-"""What is new of streams, queried together: what is wanted in one turn of the event loop is one query.
+"""Batched queries for new records of streams: all calls in one turn of the event loop share one query.
 
     place, records = await news.since({"a": seqnum, "b": seqnum})
 
-All callers of one turn get one answer, of one place. Who calls while a query is under way is in the next one: an answer is never older than
-its call.
-
-An error of one stream, of which something is gone, is raised to those who wanted that stream, and to nobody else.
-
-A call from code of a workflow is refused at once. One from another event loop is refused by the book (`boki.WrongLoop`), and waits apart
-until then: that loop may never run again, and holds up nobody else's query.
+- All callers of one turn get the same answer, as of one position. A call during a query joins the next one, so no answer is older than
+  its call.
+- If records of one stream were trimmed, the error goes to the callers that asked for that stream. The others get their answer.
+- A call from workflow code is refused at once. A call from another event loop is batched apart and refused by the book
+  (`boki.WrongLoop`): that loop may never run again, and must not delay the queries of this one.
 """
 
 from __future__ import annotations
@@ -25,11 +23,12 @@ from bokilib.ports import BookPort, Tag
 
 
 class NewRecords(NamedTuple):
-    """What is new.
+    """The answer to a query for new records.
 
     Attributes:
-        place: a snapshot of the session, as of which it is all.
-        of: the records of each stream that has some, in order; perhaps also such as were seen, and of streams that others wanted.
+        place: the position as of which the answer is complete.
+        of: the new records of each stream that has some, in order. It may include records that the caller has seen, and streams that
+            only other callers asked for.
     """
 
     place: int
@@ -42,23 +41,24 @@ class _Wanted(NamedTuple):
 
 
 class News:
-    """See the module. Belongs to one event loop, and to one session of the book."""
+    """The queries of one session of a book. Belongs to one event loop."""
 
     def __init__(self, book: BookPort) -> None:
         self._book = book
         self._wanted: dict[asyncio.AbstractEventLoop, list[_Wanted]] = {}
         self._queries: dict[asyncio.Task[None], None] = {}
         self.queries = 0
-        """How many were sent so far."""
+        """Queries sent so far."""
 
     async def since(self, seen: Mapping[Tag, int]) -> NewRecords:
-        """What is new of streams, each seen up to somewhere, as of now for the session.
+        """Return the records of streams above the given seqnums, as of now for the session.
 
         Args:
-            seen: up to 255 streams.
+            seen: for each stream, up to 255, the seqnum up to which the caller has read it.
 
         Raises:
-            Trimmed, Lost: as `book.read_since`; `error.tag` is one of these streams, or none.
+            Trimmed: records above such a seqnum were trimmed; `error.facts["tag"]` names the stream.
+            Lost: records were lost.
         """
         confined.check(confined.A_CLIENT)
         loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class News:
         return await future
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sends what was wanted in this turn, as few queries as hold it."""
+        """Send the calls of this turn, as many in each query as its limit of streams allows."""
         wanted = self._wanted.pop(loop)
         together: list[_Wanted] = []
         streams: dict[Tag, None] = {}
@@ -106,7 +106,7 @@ class News:
             for one in together:
                 one.future.cancel()
             raise
-        except BaseException as error:  # noqa: BLE001 - all waiters get it, and nobody else
+        except BaseException as error:  # noqa: BLE001 - raised by the future of each waiting caller
             _fail(together, error)
 
     async def _since(self, together: Sequence[_Wanted]) -> NewRecords:

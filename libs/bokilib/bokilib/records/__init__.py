@@ -1,1 +1,1 @@
-"""The format of records: events, values, tags, parts of one record, and the expectations a transaction appends with."""
+"""The format of records, all pure: `events`, `tags`, `codec` (JSON values), `contribution`, `isolation` and `conflict_rules`."""

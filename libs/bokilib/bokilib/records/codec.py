@@ -1,11 +1,11 @@
-"""Values of users as JSON, and back as their types. Pure. Never pickle.
+"""Conversion of users' values to JSON and back to their types. Pure. No pickle.
 
-JSON is dict, list, str, int, float, bool and None. Types are those that msgspec knows (its Structs, dataclasses, TypedDict, Literal,
-enums, dates, unions of these) and, where a program uses pydantic, its models: known by their methods, so that nothing here imports it.
-Both nest either way: `list[Model]`, `dict[str, Model]`, `Model | None`, a dataclass with a model in it. `check_type` refuses the
-unions that stored JSON could not tell apart (two models, two dataclasses) where a function or a collection names them.
+JSON is dict, list, str, int, float, bool and None. Supported types are those of msgspec (its Structs, dataclasses, TypedDict, Literal,
+enums, dates, unions of these) and pydantic's models, recognised by their methods so that pydantic need not be installed. Both nest
+either way: `list[Model]`, `dict[str, Model]`, `Model | None`, a dataclass with a model in it. `check_type` refuses unions that stored
+JSON could not tell apart (two models, two dataclasses) where a function or a collection names them.
 
-What cannot come back as it was is refused before anything is sent: keys that are no text, numbers beyond 64 bits, NaN and
+A value that could not be restored is refused before anything is sent: keys that are not text, integers beyond 64 bits, NaN and
 infinities, text with lone surrogates, values nested deeper than 64.
 """
 
@@ -41,12 +41,20 @@ class _Model(Protocol):
 
 
 def _is_model(found: object) -> bool:
-    """Whether it is a model, or a class of them, by its methods. A protocol that is checked at run time takes 40 µs for each."""
+    """Return whether an object is a pydantic model or a class of them, by its methods: a runtime protocol check takes 40 µs."""
     return hasattr(found, "model_dump") and hasattr(found, "model_validate")
 
 
 def check_json(value: object, depth: int = DEPTH) -> Json:
-    """A value that is JSON already, as it is. Raises NotEncodable."""
+    """Check that a value is JSON, and return it unchanged.
+
+    Args:
+        value: the value.
+        depth: how deep lists and dicts may nest.
+
+    Raises:
+        NotEncodable: the value, or a value inside it, is not JSON.
+    """
     kind = type(value)
     if value is None or kind is bool:
         return cast(Json, value)
@@ -54,7 +62,7 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
         try:
             cast(str, value).encode()
         except UnicodeEncodeError as fault:
-            raise NotEncodable(f"expected text that UTF-8 can say, found {value!r:.80}") from fault
+            raise NotEncodable(f"expected text that UTF-8 can encode, found {value!r:.80}") from fault
         return cast(str, value)
     if kind is int:
         if not INT_MIN <= cast(int, value) <= INT_MAX:
@@ -62,7 +70,7 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
         return cast(int, value)
     if kind is float:
         if not math.isfinite(cast(float, value)):
-            raise NotEncodable(f"expected finite numbers, found {value}; JSON has no word for it")
+            raise NotEncodable(f"expected finite numbers, found {value}; JSON cannot represent it")
         return cast(float, value)
     if depth <= 0:
         raise NotEncodable(f"expected values nested up to {DEPTH} deep, found one that is deeper")
@@ -84,7 +92,11 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
 
 
 def to_json(value: object) -> Json:
-    """A value of a user's type as JSON. Raises NotEncodable."""
+    """Convert a value of a user's type to JSON.
+
+    Raises:
+        NotEncodable: the value cannot be represented in JSON.
+    """
     try:
         if type(value) not in _JSON_TYPES and _is_model(value):
             plain = cast(_Model, value).model_dump(mode="json")
@@ -96,7 +108,11 @@ def to_json(value: object) -> Json:
 
 
 def from_json(kind: type[T], value: Json) -> T:
-    """JSON as a user's type. Raises NotEncodable, which says where it does not fit."""
+    """Convert JSON to a user's type.
+
+    Raises:
+        NotEncodable: the JSON does not fit the type; the message says where.
+    """
     try:
         if isinstance(kind, type) and _is_model(kind):
             return cast(T, cast(type[_Model], kind).model_validate(value))
@@ -107,7 +123,11 @@ def from_json(kind: type[T], value: Json) -> T:
 
 
 def dump_model(value: object) -> object:
-    """Return a model, which msgspec does not know, as JSON. Raises TypeError."""
+    """Convert a pydantic model to JSON, as a hook of msgspec's encoder.
+
+    Raises:
+        TypeError: the value is not a model.
+    """
     if _is_model(value):
         return cast(_Model, value).model_dump(mode="json")
     raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
@@ -122,29 +142,30 @@ def _load_model(kind: type[Any], value: object) -> object:
 
 
 def check_type(kind: Any, where: str) -> None:
-    """Check that JSON can come back as a type.
+    """Check that values of a type can be restored from JSON.
 
     Args:
+        kind: the type.
         where: the place that names the type, for the error.
 
     Raises:
-        InvalidArgument: it cannot; the error says what to do.
+        InvalidArgument: they cannot; the message says what to do.
     """
     if kind is Any or (isinstance(kind, type) and _is_model(kind)):
         return
     try:
         msgspec.convert(_NO_VALUE, kind, str_keys=True, dec_hook=_load_model)
     except (msgspec.ValidationError, ValueError):
-        return  # the type is known: this value of no type is not of it
+        return  # the type is supported: only the probe is not a value of it
     except (TypeError, NotImplementedError) as fault:
         raise InvalidArgument(
-            f"expected a type that JSON can come back as, found {kind} in {where}: {fault}; "
+            f"expected a type that can be restored from JSON, found {kind} in {where}: {fault}; "
             "name Any or a dict there and convert it yourself, or use a msgspec.Struct with a tag"
         ) from fault
 
 
 def copy_json(value: Json) -> Json:
-    """A copy of which nothing is shared: callers may change what they are given."""
+    """Return a deep copy of a JSON value, which callers may change."""
     if type(value) is dict or type(value) is list:
         copied: Json = msgspec.to_builtins(value)
         return copied

@@ -1,13 +1,13 @@
-"""What a Conflict says, and what it does not. Pure.
+"""Rules for the handling of a Conflict. Pure.
 
-A Conflict says that *something* expected did not hold, up to a position. It does not say that somebody else won: the record
-that moved a stream may be one's own, of an attempt whose answer was lost. So nobody concludes from it:
+A Conflict says that an expectation did not hold, as of a position. It does not say that another writer won: the record that moved a
+stream may be one of the same writer, from an attempt whose answer was lost. So a library decides only after reading:
 
 1. read each stream that moved, up to `position`;
-2. fold what was read, as any reader does;
-3. decide anew from the state.
+2. fold the records, as any reader does;
+3. decide from the resulting state.
 
-`actual` of a Conflict has all expected streams, those that held too: each is compared with what was expected.
+`actual` of a Conflict lists all expected streams, also those whose expectation held; `moved` compares each.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import NamedTuple, TypeAlias
 
 Tag: TypeAlias = str | int
 Expected: TypeAlias = Mapping[str, int | None]
-"""What an append expects: {tag: newest seqnum it may have, or None for none at all, ever}."""
+"""Expectations of an append: {tag: the highest seqnum that its stream may have, or None if it must never have had a record}."""
 
 
 class Moved(NamedTuple):
-    """A stream that is not as it was expected to be.
+    """A stream whose expectation did not hold.
 
     Attributes:
-        start: first seqnum that is new.
-        newest: of the stream, as far as the Conflict knows; None if it was forgotten.
+        tag: of the stream.
+        start: the first seqnum above the expected one.
+        newest: seqnum of the stream's newest record as of the Conflict; None if the log has forgotten the stream.
     """
 
     tag: str
@@ -34,7 +35,13 @@ class Moved(NamedTuple):
 
 
 def moved(expected: Expected, actual: Mapping[Tag, int | None], forgotten: Iterable[Tag] = ()) -> list[Moved]:
-    """The streams that moved, in the order of what was expected; to be read up to the Conflict's position."""
+    """Return the streams that moved, in the order of the expectations. Read them up to the Conflict's position.
+
+    Args:
+        expected: the expectations of the append.
+        actual: the newest seqnum of each expected stream, from the Conflict.
+        forgotten: the streams that the log has forgotten, from the Conflict.
+    """
     gone = set(forgotten)
     found = []
     for tag, seqnum in expected.items():
@@ -47,10 +54,13 @@ def moved(expected: Expected, actual: Mapping[Tag, int | None], forgotten: Itera
 
 
 class Claim(NamedTuple):
-    """A claim as it was read: where, by whom, and for whom.
+    """A claim of a fence, as read from the log.
 
     Attributes:
-        token: of several holders under one incarnation, which.
+        seqnum: of its record.
+        by: incarnation of its writer.
+        who: the claimant's name, for people.
+        token: of the fence object, which tells several holders of one incarnation apart.
     """
 
     seqnum: int
@@ -60,5 +70,5 @@ class Claim(NamedTuple):
 
 
 def holder(claims: Iterable[Claim]) -> Claim | None:
-    """Who holds a fence: the newest claim, whatever appends returned."""
+    """Return the newest claim, which holds the fence whatever its append returned."""
     return max(claims, default=None)

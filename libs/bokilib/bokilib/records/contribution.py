@@ -1,8 +1,8 @@
-"""What libraries add to one record, and how it becomes one. Pure.
+"""Contributions of libraries to a record, and how several are joined into one. Pure.
 
-A contribution is (tags, expect, events). Joined: each tag once, of several expectations of one stream the lowest, events in
-the order of the contributions. The bounds are the log's: 255 tags, 256 expectations; and 512 KiB, so that a record leaves room
-for what opens it. What is over them is refused before anything is sent.
+A contribution is (tags, expect, events). The joined one has each tag once, the lowest of several expectations of a stream, and the
+events in the order of the contributions. The bounds are the log's 255 tags and 256 expectations, and 512 KiB, so that the record has
+room for its envelope. A contribution over the bounds is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ATOMIC_BYTES: Final = MIB // 2
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """What one library, or one transaction, adds to a record.
+    """The part of a record that one library, or one transaction, adds.
 
     Attributes:
-        tags: streams it joins.
-        expect: streams that must not have moved; fences among them.
-        events: what happens.
+        tags: streams that the record joins.
+        expect: expectations of streams, including fences.
+        events: of the library.
     """
 
     tags: tuple[str, ...] = ()
@@ -36,7 +36,11 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 def joined(contributions: Iterable[Contribution]) -> Contribution:
-    """One contribution of several. Raises InvalidArgument: two use one id for the first time (expect its stream to be new, and join it)."""
+    """Join contributions into one.
+
+    Raises:
+        InvalidArgument: two of them begin the same id, that is, join its stream and expect it to be new.
+    """
     several = list(contributions)
     new = [tag for one in several for tag in one.tags if one.expect.get(tag, 0) is None]
     if len(new) > len(set(new)):
@@ -50,10 +54,14 @@ def joined(contributions: Iterable[Contribution]) -> Contribution:
 
 
 def check_fits(one: Contribution, size: int) -> None:
-    """Raises AtomicTooLarge, which names what there is too much of.
+    """Check that a contribution fits one record.
 
     Args:
+        one: the contribution.
         size: of the record, in bytes.
+
+    Raises:
+        AtomicTooLarge: it has too many tags, expectations or bytes; the error says which.
     """
     for what, found, limit in (
         ("tags", len(one.tags), RECORD_TAGS),
@@ -62,7 +70,7 @@ def check_fits(one: Contribution, size: int) -> None:
     ):
         if found > limit:
             raise AtomicTooLarge(
-                f"what commits together has {found} {what}, a record takes {limit}: "
+                f"expected at most {limit} {what} in a record, found {found}: "
                 + ("read a collection by a scan, or less at once" if what == "expectations" else "commit less at once"),
                 expected=limit,
                 found=found,
@@ -71,10 +79,10 @@ def check_fits(one: Contribution, size: int) -> None:
 
 
 def fits(one: Contribution, size: int) -> bool:
-    """Whether it is within the bounds."""
+    """Return whether a contribution whose record has `size` bytes fits one record."""
     return counts_fit(len(one.tags), len(one.expect), size)
 
 
 def counts_fit(tags: int, expectations: int, size: int) -> bool:
-    """Whether so many, and so many bytes, are within the bounds."""
+    """Return whether so many tags, expectations and bytes fit one record."""
     return tags <= RECORD_TAGS and expectations <= RECORD_EXPECTATIONS and size <= ATOMIC_BYTES

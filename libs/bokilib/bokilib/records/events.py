@@ -1,16 +1,16 @@
-"""Records of libraries: events of any of them, all or nothing. Pure.
+"""The format of library records: an envelope with events of one or more libraries. Pure.
 
     record   msgpack array  [version, by, seen, events]
-    version  1: events is an array of events. 2: it is [hook, bytes]: an array of events, as a payload hook left it
+    version  1: events is an array of events. 2: events is [hook, bytes], an array of events that a payload hook sealed
     by       incarnation of the writer: random, one for each start of a program
     seen     seqnum up to which the writer had seen the stream that it wrote for; 0 where that means nothing
-    event    msgpack array  [kind, id, …]: kind is "library.name", id the name of what it is about
+    event    msgpack array  [kind, id, …]: kind is "library.name", id the name of the event's subject
 
-- A record is atomic: its events happen at one place of the order, or (a void append) not at all.
-- A reader takes the events of its own library and passes those of others, which share the record.
-- The id is in the event and is compared when read: two ids may share a tag (see `tags`).
-- Unknown kinds of one's own library are refused, for to pass them would compute a wrong state; one that ends with "?" says
-  nothing that a state depends on, and is passed. Unknown versions are refused. Fields added at the end of an event are passed.
+- A record is atomic: its events take effect at one place in the log or, if the append is void, not at all.
+- A reader takes the events of its own library and skips those of others in the same record.
+- An event contains its id, which readers compare, since two ids may share a tag (see `tags`).
+- A reader refuses unknown kinds of its own library, since its state would be wrong without them. A kind that ends with "?" has no
+  effect on any state, and is skipped. Unknown versions are refused. Unknown fields at the end of an event are ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ E = TypeVar("E", bound="Event")
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all events: subclasses have `tag="library.name"` and the fields of the event, the id first."""
+    """Base class of events. Subclasses set `tag="library.name"` and declare the fields of the event, the id first."""
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -45,17 +45,20 @@ class _Frame(msgspec.Struct, array_like=True):
 
 
 class Hooked(msgspec.Struct, array_like=True, frozen=True):
-    """Events as a payload hook left them."""
+    """Encoded events as a payload hook sealed them."""
 
     hook: str
     data: bytes
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A record, opened as far as its writer.
+    """The decoded envelope of a record.
 
     Attributes:
-        events: one msgpack array each, of whatever library; empty while `hooked` has them.
+        by: incarnation of the writer.
+        seen: seqnum up to which the writer had seen the stream that it wrote for.
+        events: one msgpack array for each event, of any library; empty while `hooked` has them.
+        hooked: the sealed events, or None.
     """
 
     by: str
@@ -63,7 +66,7 @@ class Envelope(msgspec.Struct, frozen=True):
     events: tuple[msgspec.Raw, ...]
     hooked: Hooked | None = None
     packed: msgspec.Raw = msgspec.Raw(b"\x90")
-    """The events as one msgpack array, which is quicker to look through."""
+    """The events as one msgpack array, of which all kinds can be decoded at once."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -74,25 +77,26 @@ _hooked: Final = msgspec.msgpack.Decoder(Hooked)
 
 
 def encode(by: str, seen: int, events: Sequence[Event]) -> bytes:
-    """The data of a record."""
+    """Return the data of a record of version 1."""
     return _encoder.encode((VERSION, by, seen, events))
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """What a payload hook is given."""
+    """Return the bytes that a payload hook seals."""
     return _encoder.encode(events)
 
 
 def encode_hooked(by: str, seen: int, hook: str, data: bytes) -> bytes:
-    """The data of a record whose events a hook has."""
+    """Return the data of a record of version 2, with the events that a hook sealed."""
     return _encoder.encode((VERSION_HOOKED, by, seen, (hook, data)))
 
 
 def open_record(seqnum: int, data: bytes) -> Envelope:
-    """Reads the data of a record.
+    """Decode the envelope of a record.
 
     Raises:
-        ForeignRecord: no library wrote it. UnknownEvent: of a later version.
+        ForeignRecord: no library wrote the record, or it is damaged.
+        UnknownEvent: it has an unknown version.
     """
     try:
         frame = _frames.decode(data)
@@ -113,18 +117,27 @@ def open_record(seqnum: int, data: bytes) -> Envelope:
 
 
 def with_events(seqnum: int, envelope: Envelope, opened: bytes) -> Envelope:
-    """The envelope with the events that a hook gave back. Raises ForeignRecord."""
+    """Return the envelope of a sealed record with the events that its hook opened.
+
+    Raises:
+        ForeignRecord: the opened bytes are not a list of events.
+    """
     try:
         return Envelope(envelope.by, envelope.seen, _lists.decode(opened), packed=msgspec.Raw(opened))
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise ForeignRecord(
-            f"what the payload hook gave back of record {seqnum} is no list of events: {fault}; is it the hook that wrote it?",
+            f"expected a list of events from the payload hook for record {seqnum}, found other bytes: {fault}; is it the hook "
+            "that wrote the record?",
             seqnum=seqnum,
         ) from fault
 
 
 def libraries_of(seqnum: int, envelope: Envelope) -> list[str]:
-    """Whose events a record has, each library once. Raises ForeignRecord."""
+    """Return the names of the libraries with events in a record, each once.
+
+    Raises:
+        ForeignRecord: an event is damaged.
+    """
     try:
         kinds = [head.kind for head in _heads.decode(envelope.packed)]
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -133,7 +146,7 @@ def libraries_of(seqnum: int, envelope: Envelope) -> list[str]:
 
 
 class Picker(Generic[E]):
-    """Picks the events of one library from records.
+    """A decoder of the events of one library.
 
     PICKER: Final[Picker[Ops | Deleted]] = Picker("store", (Ops, Deleted))
     for event in PICKER.of(seqnum, envelope): ...
@@ -147,13 +160,16 @@ class Picker(Generic[E]):
         assert all(kind.startswith(self._prefix) for kind in self._decoders), f"kinds begin with {self._prefix}"
 
     def of(self, seqnum: int, envelope: Envelope, about: str | None = None) -> list[E]:
-        """The events of the library, in order.
+        """Return the events of the library in a record, in order.
 
         Args:
-            about: only those with this id: of a record of many, the others are not decoded.
+            seqnum: of the record, for errors.
+            envelope: of the record.
+            about: decode and return only events with this id; None for all.
 
         Raises:
-            UnknownEvent: a kind of the library that this version does not know. ForeignRecord: one that is damaged.
+            UnknownEvent: the record has an event of the library whose kind this version does not know.
+            ForeignRecord: an event is damaged.
         """
         decoders = self._decoders
         try:

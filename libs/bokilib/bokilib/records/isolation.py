@@ -1,12 +1,12 @@
-"""From what a transaction read and wrote to what its record expects. Pure.
+"""Isolation levels: the expectations of a transaction's record, from the streams that it read and wrote. Pure.
 
-    snapshot       {written: snapshot}            two that write one object: the first to commit wins
-    serializable   {read and written: snapshot}   as if they ran one after the other
+    snapshot       {written: snapshot}            of two transactions that write one object, the first to commit wins
+    serializable   {read and written: snapshot}   transactions take effect as if they ran one after the other
 
-- The snapshot was taken *before* the first read. A position taken after reads expects what was never seen.
-- None ("none at all, ever") is for ids that must be new, once in the life of a book. An object that does not exist is
-  expected as of the snapshot, like any other: else nobody could make one again that was deleted.
-- Of two expectations of one stream the lower one counts: what the higher one missed, it saw and the lower did not.
+- The snapshot is taken *before* the first read. A position taken later would cover records that the reads did not see.
+- None ("never had a record") is for ids that must be new, once in the life of a book. An object that does not exist is expected as of
+  the snapshot, like any other; otherwise a deleted object could not be created again.
+- Of two expectations of one stream the lower one counts. It fails for every record that either transaction has not seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def check_isolation(isolation: str) -> Isolation:
-    """Raises InvalidArgument naming the choices."""
+    """Check the name of an isolation level, and return it.
+
+    Raises:
+        InvalidArgument: there is no such level; the message lists them.
+    """
     for known in ISOLATIONS:
         if isolation == known:
             return known
@@ -32,11 +36,13 @@ def check_isolation(isolation: str) -> Isolation:
 def expectations(
     isolation: Isolation, snapshot: int, *, read: Iterable[str], written: Iterable[str]
 ) -> dict[str, int | None]:
-    """What the record of a transaction expects of the streams that it read and wrote.
+    """Return the expectations of a transaction's record.
 
     Args:
-        snapshot: taken before the first read.
-        read: streams, in any order that does not depend on hashes.
+        isolation: the level.
+        snapshot: the position taken before the first read.
+        read: the streams that the transaction read, in an order that does not depend on hashes.
+        written: the streams that it writes, likewise.
     """
     assert snapshot > 0, "a snapshot is a seqnum: `await book.now()`"
     streams = [*written, *read] if isolation == "serializable" else written
@@ -44,7 +50,7 @@ def expectations(
 
 
 def lowest(several: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Expectations of one record for several members: of each stream what the strictest of them expects."""
+    """Merge the expectations of several contributions: for each stream the strictest one, None before the lowest seqnum."""
     joined: dict[str, int | None] = {}
     for expected in several:
         for tag, seqnum in expected.items():
@@ -57,5 +63,5 @@ def lowest(several: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]
 
 
 def holds(expected: Expected, newest: Mapping[str, int]) -> bool:
-    """Whether expectations hold, given the newest seqnums of streams: the log's own rule, for plans and tests."""
+    """Return whether expectations hold for the newest seqnums of streams, by the log's own rule."""
     return all(newest.get(tag, 0) <= (seqnum or 0) for tag, seqnum in expected.items())

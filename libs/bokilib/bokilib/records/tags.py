@@ -1,24 +1,24 @@
-"""Which stream is whose: the tags of all libraries, in one place. Pure.
+"""The tags of all libraries, in one place. Pure.
 
-A tag is `<library>/<what>/<id>`. It has up to 255 bytes; of a longer one the beginning and a hash are kept, so two ids may
-share a tag. That costs false conflicts and no more, because events hold their ids and readers compare them.
+A tag is `<library>/<stream>/<id>` and has up to 255 bytes. Of a longer one the beginning and a hash are kept, so two ids may share a
+tag. Sharing costs false conflicts and nothing else, because events contain their ids and readers compare them.
 
-| tag | who joins it |
+| tag | records in its stream |
 |---|---|
 | `lib/member/<group>` | heartbeats of processes |
-| `lib/carry/<library>` | who carries forward what has no owner, of one library |
+| `lib/carry/<library>` | claims of the process that rewrites the library's old records without an owner |
 | `store/o/<name>` | operations, parts of commits, deletions of an object |
-| `store/ck/<name>` | its checkpoints, and deletions: what ends an object ends its checkpoints, also one that is under way |
-| `store/dir/<collection>/<0..15>` | names that begin and end to be in a collection; objects that have a time are in "/times" |
+| `store/ck/<name>` | its checkpoints and its deletions: a deletion also makes a checkpoint in progress fail |
+| `store/dir/<collection>/<0..15>` | names that enter and leave a collection; objects with a time are in "/times" |
 | `store/dirck/<collection>/<0..15>` | checkpoints of these |
 | `flow/own/<id>` `flow/wf/<id>` | an instance's fence; its history |
-| `flow/part/<g>/<k>` `flow/to/<g>/<k>` `flow/partown/<g>/<k>` `flow/done/<g>/<k>` | of a partition of instances |
-| `flow/attr/<part>/<k>=<v>` `flow/out/<id>/<key>` | searchable attributes; what an instance emits |
-| `table/row/<t>/<k>` `table/rows/<t>` `table/cat/<t>` | changes of a row of a table; of all its rows; what the table is |
-| `table/floor/<t>` | which versions of its rows are gone |
+| `flow/part/<g>/<k>` `flow/to/<g>/<k>` `flow/partown/<g>/<k>` `flow/done/<g>/<k>` | starts, signals, claims, ends of a partition |
+| `flow/attr/<part>/<k>=<v>` `flow/out/<id>/<key>` | searchable attributes; events that an instance emits |
+| `table/row/<t>/<k>` `table/rows/<t>` `table/cat/<t>` | changes of a row of a table; of all its rows; the table's definition |
+| `table/floor/<t>` | the seqnum below which versions of its rows may be trimmed |
 | `lock/<k>` `lock/ck/<k>` | a lock's queue; its checkpoints |
 | `queue/cfg/<q>` `queue/p/<q>/<i>` `queue/own/<q>/<i>/<g>` `queue/c/<q>/<i>/<g>` | settings; messages; owners; consumers |
-| `queue/old/<q>/<i>` | messages that were carried forward |
+| `queue/old/<q>/<i>` | messages rewritten out of old terms |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REWRITER: Final = "lib/carry"
 
 
 def tag_of(*parts: str | int) -> str:
-    """A tag of its parts; of a long one the beginning, "~" and a hash of all."""
+    """Join parts into a tag. A tag that would be too long becomes its beginning, "~" and a hash of the whole."""
     whole = "/".join(map(str, parts))
     if len(whole) <= TAG_NAME_BYTES and whole.isascii():
         return whole
@@ -49,145 +49,145 @@ def tag_of(*parts: str | int) -> str:
 
 
 def bucket_of(name: str) -> int:
-    """The bucket of a collection's directory that a name is in."""
+    """Return the bucket of a collection's directory for a name."""
     return int(xxhash.xxh3_64_intdigest(name.encode()) % DIRECTORY_BUCKETS)
 
 
 def partition_of(id: str) -> int:
-    """The partition of an instance."""
+    """Return the partition of an instance."""
     return int(xxhash.xxh3_64_intdigest(id.encode()) % PARTITIONS)
 
 
 def member(group: str) -> str:
-    """Heartbeats of a group of processes."""
+    """Return the tag of the heartbeats of a group."""
     return tag_of("lib/member", group)
 
 
 def rewriter(library: str) -> str:
-    """Claims of who carries what of a library has no owner."""
+    """Return the tag of the fence of the process that rewrites a library's old records without an owner."""
     return tag_of(_REWRITER, library)
 
 
 def is_rewriter(tag: str) -> bool:
-    """Whether a tag is of such claims, also of one for all libraries, which there was once."""
+    """Return whether a tag is that of a `rewriter` fence, or of the one fence for all libraries that older versions had."""
     return tag == _REWRITER or tag.startswith(f"{_REWRITER}/")
 
 
 def store_object(name: str) -> str:
-    """The history of an object."""
+    """Return the tag of an object's history."""
     return tag_of("store/o", name)
 
 
 def store_checkpoint(name: str) -> str:
-    """Checkpoints of an object."""
+    """Return the tag of an object's checkpoints."""
     return tag_of("store/ck", name)
 
 
 def store_directory(collection: str, bucket: int) -> str:
-    """Names that begin and end to be in a bucket of a collection."""
+    """Return the tag of the names that enter and leave a bucket of a collection."""
     return tag_of("store/dir", collection, bucket)
 
 
 def store_directory_checkpoint(collection: str, bucket: int) -> str:
-    """Checkpoints of a bucket."""
+    """Return the tag of a bucket's checkpoints."""
     return tag_of("store/dirck", collection, bucket)
 
 
 def flow_own(id: str) -> str:
-    """The fence of a workflow's instance."""
+    """Return the tag of a workflow instance's fence."""
     return tag_of("flow/own", id)
 
 
 def flow_history(id: str) -> str:
-    """The history of an instance."""
+    """Return the tag of a workflow instance's history."""
     return tag_of("flow/wf", id)
 
 
 def flow_part(group: str, partition: int) -> str:
-    """What was started in a partition."""
+    """Return the tag of the starts of instances in a partition."""
     return tag_of("flow/part", group, partition)
 
 
 def flow_to(group: str, partition: int) -> str:
-    """What comes from others to instances of a partition: workers follow it."""
+    """Return the tag of the records for instances of a partition from outside, such as signals. Workers follow it."""
     return tag_of("flow/to", group, partition)
 
 
 def flow_partition_owner(group: str, partition: int) -> str:
-    """The fence of a partition."""
+    """Return the tag of a partition's fence."""
     return tag_of("flow/partown", group, partition)
 
 
 def flow_blocked(group: str) -> str:
-    """What was blocked, resumed, or claimed from beyond its partition: workers of the group follow it."""
+    """Return the tag of instances that were blocked, resumed, or claimed from another partition. Workers of the group follow it."""
     return tag_of("flow/blocked", group)
 
 
 def flow_done(group: str, partition: int) -> str:
-    """What ended in a partition."""
+    """Return the tag of the ends of instances in a partition."""
     return tag_of("flow/done", group, partition)
 
 
 def flow_attribute(partition: int, key: str, value: str) -> str:
-    """Instances that have an attribute."""
+    """Return the tag of the instances of a partition with an attribute of this value."""
     return tag_of("flow/attr", partition, f"{key}={value}")
 
 
 def flow_output(id: str, key: str) -> str:
-    """What an instance emits under a key; "result" is a large result."""
+    """Return the tag of the values that an instance emits under a key. The key "result" is for a large result."""
     return tag_of("flow/out", id, key)
 
 
 def table_row(table: str, key: str) -> str:
-    """Changes of a row of a table of a database."""
+    """Return the tag of the changes of a row of a table."""
     return tag_of("table/row", table, key)
 
 
 def table_rows(table: str) -> str:
-    """Changes of all rows of a table."""
+    """Return the tag of the changes of all rows of a table."""
     return tag_of("table/rows", table)
 
 
 def table_catalog(table: str) -> str:
-    """What a table is."""
+    """Return the tag of a table's definition."""
     return tag_of("table/cat", table)
 
 
 def table_floor(table: str) -> str:
-    """Which versions of rows of a table are gone."""
+    """Return the tag of the seqnum below which versions of a table's rows may be trimmed."""
     return tag_of("table/floor", table)
 
 
 def lock(name: str) -> str:
-    """The queue of a lock."""
+    """Return the tag of a lock's queue."""
     return tag_of("lock", name)
 
 
 def lock_checkpoint(name: str) -> str:
-    """Checkpoints of a lock's queue."""
+    """Return the tag of the checkpoints of a lock's queue."""
     return tag_of("lock/ck", name)
 
 
 def queue_config(queue: str) -> str:
-    """Settings and groups of a queue."""
+    """Return the tag of a queue's settings and groups."""
     return tag_of("queue/cfg", queue)
 
 
 def queue_messages(queue: str, shard: int) -> str:
-    """Messages of a shard."""
+    """Return the tag of a shard's messages."""
     return tag_of("queue/p", queue, shard)
 
 
 def queue_old(queue: str, shard: int) -> str:
-    """Messages of a shard that were carried forward."""
+    """Return the tag of a shard's messages that were rewritten out of old terms."""
     return tag_of("queue/old", queue, shard)
 
 
 def queue_owner(queue: str, shard: int, group: str) -> str:
-    """The fence of a shard's consumer."""
+    """Return the tag of the fence of a shard's owner in a group."""
     return tag_of("queue/own", queue, shard, group)
 
 
 def queue_consumer(queue: str, shard: int, group: str) -> str:
-    """What a shard's consumer did."""
+    """Return the tag of the deliveries and ACKs of a shard in a group."""
     return tag_of("queue/c", queue, shard, group)

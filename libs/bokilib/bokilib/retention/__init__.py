@@ -1,1 +1,1 @@
-"""Letting old records go: checkpoints, the carrier that rewrites what must stay, and trims."""
+"""Retention: `checkpoint_rules`, `trimmer`, `rewritten_states`, and `carrier`, which rewrites old records out of old terms."""

@@ -1,18 +1,17 @@
-"""Carries forward what has no owner, out of old terms, so that these can be deleted (`rewritten_states`).
+"""The carrier: rewrites old records that have no owner, so that old terms can be deleted (`rewritten_states`).
 
     async with Carrier(log, [store.carried(), tables.carried()], who="host-7"): ...
 
-Any number of processes of a book may do so, each for the libraries that it has. Each library has a turn of its own, `lib/carry/<library>`:
-so who carries few of them keeps nobody from carrying the others. A round begins with claims of the turns that are free; then the book
-is read once, from its beginning up to a day ago, what these libraries carry is handed to them, and what is of libraries that are not
-here is counted.
+Any number of processes of a book may run one, each for the libraries that it uses. Every library has a fence of its own, at
+`lib/carry/<library>`, so a process with few libraries does not keep others from rewriting the rest. A round claims the fences that are
+free, reads the book once, from its beginning to the age at which records are rewritten, passes the records of these libraries to them,
+and counts the records of libraries that this process does not have.
 
-- Whose turn it is, is judged by observed silence: a claim that is still the newest after a whole `every_s` of one's own clock. So a
-  carrier that died is replaced, without heartbeats. Two that carry at once do no harm but work: what is appended expects both the
-  fence and the checkpoint that it replaces.
-- A claim is also the clock: in a book in which nobody writes, its time is what says that days go by.
-- One subject that cannot be read keeps its term, and nobody else's; so does a library that fails.
-- A claim that is as old as a term is of nobody who carries: it is trimmed, so that a library that is carried no more keeps no term by it.
+- A fence is free if its newest claim is unchanged after `every_s` of this process's clock. So a carrier that died is replaced without
+  heartbeats. Two carriers at once do duplicate work and no harm: each append expects the fence and the checkpoint that it replaces.
+- The record of a claim also tells the time: in a book without other appends, the log's clock advances by it.
+- A subject that cannot be read keeps its own term and no other. The same holds for a library that fails.
+- A claim as old as a term belongs to no running carrier. It is trimmed, so that a library without a carrier does not keep a term.
 """
 
 from __future__ import annotations
@@ -39,34 +38,34 @@ from bokilib.retention.trimmer import Trimmer
 
 EVERY_S: Final = 600.0
 PENDING: Final = 1_024
-"""Subjects that are collected before they are carried."""
+"""Subjects that a library collects before it rewrites them."""
 UNREADABLE: Final = "unreadable"
 OTHERS: Final = "others"
 PICKER: Final[Picker[Heartbeat | Claimed]] = Picker("lib", (Heartbeat, Claimed))
-"""All that is of nobody but this: claims of fences are their holders', and counted."""
+"""Heartbeats and claims. Old ones of members and carriers are trimmed here; claims of other fences belong to their holders."""
 
 REWRITE_ROUNDS: Final = MetricDefinition(
-    "boki_carry_rounds_total", COUNTER, "", "Rounds in which this process carried forward what has no owner."
+    "boki_carry_rounds_total", COUNTER, "", "Rounds in which this process rewrote old records."
 )
 REWRITTEN_STATES: Final = MetricDefinition(
     "boki_carry_states_total",
     COUNTER,
     "",
-    "States that it appended anew, so that the terms they were in may go.",
+    "States that this process rewrote, so that their old terms can be deleted.",
     ("library",),
 )
 REWRITE_UNREADABLE: Final = MetricDefinition(
     "boki_carry_unreadable_total",
     COUNTER,
     "",
-    "What it could not read, and left where it is: it keeps its term.",
+    "Subjects that could not be read. They were not rewritten, and keep their terms.",
     ("library",),
 )
 REWRITE_LEFT: Final = MetricDefinition(
     "boki_carry_left_records",
     GAUGE,
     "",
-    "Records older than a term that the last round left to their owners, by library.",
+    "Old records that the last round did not rewrite, since their library has owners or is not here.",
     ("library",),
 )
 
@@ -74,35 +73,46 @@ log = get_logger(__name__)
 
 
 class Carries(Protocol):
-    """A library, some of whose records have no owner."""
+    """A library with old records to rewrite: objects and tables, for instance, which no running process owns."""
 
     @property
     def library(self) -> str:
-        """What its events begin with."""
+        """The library's name, with which the kinds of its events begin."""
 
     def collect(self, read: Read) -> int:
-        """Notes what an old record is about; returns how many subjects are noted."""
-
-    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
-        """Carries what was noted, and trims what may go.
+        """Note the subjects of an old record.
 
         Returns:
-            How many states it appended, and how many subjects it could not read.
+            The number of subjects noted since the last `carry`.
+        """
+
+    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+        """Rewrite the noted subjects that are due, and trim the records that this replaces.
+
+        Args:
+            now_ms: by the clock of the log.
+            fence: the expectation of the carrier's claim, which every append must state.
+            carry_ms: the age at which records are rewritten.
+
+        Returns:
+            The number of states appended, and of subjects that could not be read.
 
         Raises:
-            Conflict: the fence moved.
+            Conflict: the fence was claimed by another process.
         """
 
     async def tend(self) -> None:
-        """What else is due once a round."""
+        """Do the library's other upkeep that is due once a round."""
 
 
 class Round(NamedTuple):
-    """What one round came to.
+    """The result of one round.
 
     Attributes:
-        claims: of which libraries, and their places. read: old records that are live. carried: states that were appended anew.
-        left: old records that are left where they are, by whose they are; not those whose library is here, and carried by others.
+        claims: seqnum of the claim of each library in the round.
+        read: number of live records read that are old enough.
+        carried: number of states that were rewritten.
+        left: number of old records that were not rewritten, by library; without those of libraries that other carriers rewrite.
     """
 
     claims: dict[str, int]
@@ -112,7 +122,7 @@ class Round(NamedTuple):
 
 
 class _Turn:
-    """Of one library. `seen`: the newest claim of it when this process looked last; -1: it has to look again."""
+    """A library's fence, and its newest claim as of the last look (`seen`); -1 if this process has to look again."""
 
     def __init__(self, library: Carries, fence: Fence) -> None:
         self.library: Final = library
@@ -121,7 +131,10 @@ class _Turn:
 
 
 class Carrier:
-    """See the module. Entered, it takes its turns until it is left; `round` is one of all its libraries, whoever's turn it is."""
+    """A process that rewrites old records of libraries, in rounds. Its block runs rounds for the libraries whose fence is free.
+
+    `round` runs one round at once for all its libraries, and takes their fences from other carriers.
+    """
 
     def __init__(
         self,
@@ -133,17 +146,22 @@ class Carrier:
         carry_ms: int = REWRITE_MS,
         metrics: Metrics | None = None,
     ) -> None:
-        """
+        """Create a carrier that does not run yet.
+
         Args:
-            who: carries, for people. every_s: seconds from round to round.
-            carry_ms: what is older is carried; a term should not be shorter.
+            log: the log of the book.
+            libraries: whose old records it rewrites.
+            who: the carrier's name, for people.
+            every_s: seconds from round to round.
+            carry_ms: the age at which records are rewritten. Terms should not be shorter.
+            metrics: the registry for `boki_carry_…`, by default a new one.
 
         Raises:
-            InvalidArgument: there is nothing to carry.
+            InvalidArgument: there is no library.
         """
         if not libraries:
             raise InvalidArgument(
-                "expected one library at least whose records are carried, found none: store.carried(), …"
+                "expected at least one library whose old records are rewritten, found none: pass store.carried(), …"
             )
         self._log = log
         self._turns = {
@@ -178,13 +196,17 @@ class Carrier:
                 if free:
                     await self._round(free)
             except Fenced:
-                pass  # somebody else goes on with it
+                pass  # another carrier claimed all fences, and runs the round
             except BokiError as error:
-                log.warning("a round of carrying failed", error=str(error), retryable=error.retryable)
+                log.warning(
+                    "carrier round failed: old records stay, the next round retries",
+                    error=str(error),
+                    retryable=error.retryable,
+                )
             await asyncio.sleep(self._every_s)
 
     async def _free(self) -> dict[str, Claim | None]:
-        """Libraries whose turn nobody took since this process looked last, and who had it."""
+        """Return the libraries whose fence was not claimed since the last look, with its newest claim."""
         free: dict[str, Claim | None] = {}
         for name, turn in self._turns.items():
             current = await turn.fence.current()
@@ -195,16 +217,17 @@ class Carrier:
         return free
 
     async def round(self) -> Round:
-        """Claims the turns of all libraries, over whoever holds them, and carries what is old.
+        """Claim the fences of all libraries, whether free or not, and rewrite old records.
 
         Raises:
-            Fenced: somebody else began meanwhile, with all of them, and goes on. Errors of reads and appends: the next round goes on.
+            Fenced: another carrier claimed all of them meanwhile, and runs the round.
+            BokiError: a read or an append failed; the next round continues.
         """
         return await self._round({name: await turn.fence.current() for name, turn in self._turns.items()})
 
     async def _round(self, free: Mapping[str, Claim | None]) -> Round:
         turns, now_ms = await self._claim(free)
-        done = await self._carry_all(turns, now_ms)
+        done = await self._rewrite(turns, now_ms)
         self._rounds.inc()
         for library, count in done.left.items():
             self._left.labels(library).set(count)
@@ -213,8 +236,20 @@ class Carrier:
         return done
 
     async def _claim(self, free: Mapping[str, Claim | None]) -> tuple[dict[str, _Turn], int]:
-        """The turns that this process has now, one at least, and what time it is by the log. Raises Fenced."""
-        turns = {name: self._turns[name] for name in free}  # all of them: who loses the first still tries the others
+        """Claim the fences of libraries.
+
+        Args:
+            free: the newest claim of each library, which is to be replaced.
+
+        Returns:
+            The turns that this process claimed, at least one, and the log's time.
+
+        Raises:
+            Fenced: other carriers claimed all of them.
+        """
+        turns = {
+            name: self._turns[name] for name in free
+        }  # a process that loses the first fence still tries the others
         for name, last in free.items():
             try:
                 turns[name].seen = await turns[name].fence.take(last)
@@ -230,8 +265,8 @@ class Carrier:
                 now_ms = max(now_ms, record.time_ms)
         return turns, now_ms
 
-    async def _carry_all(self, turns: dict[str, _Turn], now_ms: int) -> Round:
-        """`turns`: those that are lost leave it."""
+    async def _rewrite(self, turns: dict[str, _Turn], now_ms: int) -> Round:
+        """Read the old records and rewrite. Turns whose fence is lost on the way are removed from `turns`."""
         claims = {name: turn.seen for name, turn in turns.items()}
         left: Counter[str] = Counter()
         read = carried = 0
@@ -248,7 +283,11 @@ class Carrier:
         return Round(claims, read, carried, dict(left))
 
     async def _collect(self, turns: Mapping[str, _Turn], record: boki.Record, left: Counter[str]) -> int:
-        """Hands a record to those whose it is; returns the most that any of them has noted."""
+        """Pass a record to the libraries with events in it, and count it in `left` for those that are not here.
+
+        Returns:
+            The most subjects that one of the libraries has noted.
+        """
         try:
             read = Read(record, await self._log.open(record))
             owners = libraries_of(record.seqnum, read.envelope)
@@ -256,7 +295,7 @@ class Carrier:
             for owner in owners or [OTHERS]:
                 if owner in turns:
                     most = max(most, turns[owner].library.collect(read))
-                elif owner not in self._turns and not (owner == "lib" and self._is_over(read)):
+                elif owner not in self._turns and not (owner == "lib" and self._is_expired(read)):
                     left[owner] += 1
             return most
         except BokiError as error:
@@ -265,8 +304,8 @@ class Carrier:
             left[UNREADABLE] += 1
             return 0
 
-    def _is_over(self, read: Read) -> bool:
-        """A heartbeat so old is of nobody who is alive, and a carrier's claim of nobody who carries."""
+    def _is_expired(self, read: Read) -> bool:
+        """Return whether an old record is a heartbeat or a carrier's claim: both belong to no running process, and are trimmed."""
         events = PICKER.of(read.record.seqnum, read.envelope)
         beats = [event for event in events if isinstance(event, Heartbeat)]
         for beat in beats:
@@ -289,7 +328,9 @@ class Carrier:
             except BokiError as error:
                 if error.retryable:
                     raise
-                log.warning("a library is not carried", library=name, error=str(error))
+                log.warning(
+                    "library not rewritten: its old records stay, and keep their terms", library=name, error=str(error)
+                )
                 states, unreadable = 0, 1
             self._carried.labels(name).inc(states)
             self._unreadable.labels(name).inc(unreadable)
@@ -298,7 +339,7 @@ class Carrier:
 
 
 def _lose(turns: dict[str, _Turn], name: str, fenced: Fenced) -> None:
-    """Somebody else has this turn. Raises `fenced`, if that was the last one."""
+    """Remove a turn that another carrier claimed. Raise `fenced` if it was the last one."""
     turns.pop(name).seen = -1
     if not turns:
         raise fenced

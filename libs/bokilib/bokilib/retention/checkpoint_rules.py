@@ -1,17 +1,17 @@
-"""When a checkpoint is due, what it is made of, which one counts, and what may be trimmed then. Pure.
+"""Rules of checkpoints: when one is due, its parts, which one counts, and what may be trimmed because of it. Pure.
 
-- A checkpoint is the state as of `covers`. It is appended with an expectation of its own stream ({checkpoints: snapshot}): of
-  two checkpointers with different knowledge the older one must not become the newest. It never joins the stream of what it
-  covers: it would fail every open transaction of a hot object.
-- A state larger than a record goes in parts, one after the other; they count when all are there, and only then.
-- Read: the newest complete one at or below the snapshot, then what lies above its `covers`; a fold names its start.
-- Trimmed is by the checkpoint *before* the newest, once that one is older than any open transaction (`grace`): snapshots that
-  are still read at find their checkpoint. So two are kept. What changes without rest has more that are too young: its checkpoints
-  come faster than they grow old, and it is trimmed by the newest of them that is old enough (`Ripening`).
-- What ended (was deleted) has a checkpoint too, which says that there is nothing, and since when. It is the last of its stream
-  that goes: while the stream of what ended is not *seen* to be forgotten, whoever makes it anew begins a fold there.
-- What must stay is carried: a checkpoint anew, when the newest one is older than `age`, though nothing is new. What ended
-  keeps its time, else it would never be over; once its retention is over it is not carried any more.
+- A checkpoint is the state of a subject (an object, a bucket, a history) as of `covers`. It is appended with an expectation of its own
+  stream ({checkpoints: snapshot}), so that of two checkpointers the one with the older snapshot cannot become the newest. It never
+  joins the stream of its subject, since it would fail every open transaction of a hot object.
+- A state larger than a record is appended in parts, one after the other. A checkpoint counts only if all its parts are in the log.
+- A reader folds the newest complete checkpoint at or below its snapshot and the records above its `covers`.
+- A subject is trimmed by the checkpoint *before* the newest, once that is older than any open transaction (`GRACE_MS`), so that open
+  snapshots still find their checkpoint. So two are kept. The checkpoints of a hot subject come faster than they reach that age;
+  it is trimmed by the newest one that is old enough (`Ripening`).
+- A subject that ended (was deleted) has a checkpoint that says so, and since when. It is the last record to be trimmed: until the
+  subject's stream is *seen* to be forgotten, a writer that creates the subject again begins its fold there.
+- An idle subject is rewritten: its newest checkpoint is appended again once it is older than `Ages.carry_ms`, so that older terms can
+  be deleted. The checkpoint of an ended subject keeps the time of the end, and is not rewritten after its retention.
 """
 
 from __future__ import annotations
@@ -25,26 +25,31 @@ from boki_common.limits import MIB
 RECORDS_BETWEEN: Final = 1_000
 BYTES_BETWEEN: Final = MIB
 PART_BYTES: Final = MIB // 2
-"""Of one record, with what surrounds it."""
+"""The most bytes of a state in one record, which has room for its envelope beside them."""
 GRACE_MS: Final = 60_000
-"""How old a transaction's snapshot may be."""
+"""The greatest age of a transaction's snapshot."""
 RETENTION_MS: Final = 7 * 24 * 3_600_000
-"""For how long what was deleted is remembered."""
+"""How long a deletion is remembered."""
 RIPENING: Final = 32
-"""Parts of a grace: a checkpoint that is nearer to another one is not noted beside it."""
+"""Checkpoints noted per grace: one that is closer to the one before it is skipped."""
 REWRITE_MS: Final = 24 * 3_600_000
-"""What is older is carried out of its term."""
+"""The age at which a record is rewritten out of its term."""
 FORGET_MS: Final = 3_660_000
-"""The log forgets a stream whose newest record is an hour old, in whole minutes."""
+"""The age at which the log can forget a stream: its newest record is more than an hour old, rounded to minutes."""
 
 
 class CheckpointPart(NamedTuple):
-    """One record of a checkpoint, as it was read.
+    """A record of a checkpoint, as read from the log.
 
     Attributes:
-        part, parts: which of how many.
-        by: who wrote it; parts of two writers are never one checkpoint.
-        ended_ms: since when there is nothing; None: there is something.
+        seqnum: of the record.
+        time_ms: of the record.
+        covers: the seqnum as of which the checkpoint is the state.
+        part: index of this part.
+        parts: the number of parts of the checkpoint.
+        by: incarnation of the writer; parts of two writers never make one checkpoint.
+        data: this part of the encoded state.
+        ended_ms: when the subject ended, or None if it exists.
     """
 
     seqnum: int
@@ -58,11 +63,15 @@ class CheckpointPart(NamedTuple):
 
 
 class WholeCheckpoint(NamedTuple):
-    """A checkpoint of which all parts are there.
+    """A checkpoint all of whose parts were read.
 
     Attributes:
-        first, seqnum: its first part and its last.
-        ended_ms: since when there is nothing; None: there is something.
+        first: seqnum of its first part.
+        seqnum: of its last part.
+        time_ms: of its last part.
+        covers: the seqnum as of which it is the state.
+        data: the encoded state.
+        ended_ms: when the subject ended, or None if it exists.
     """
 
     first: int
@@ -74,20 +83,20 @@ class WholeCheckpoint(NamedTuple):
 
 
 def due(records: int, size: int, records_between: int = RECORDS_BETWEEN, bytes_between: int = BYTES_BETWEEN) -> bool:
-    """Whether so much lies above the last checkpoint that the next one pays."""
+    """Return whether there are enough records or bytes above the last checkpoint for the next one to pay."""
     return records >= records_between or size >= bytes_between
 
 
 def split(state: bytes, part_bytes: int = PART_BYTES) -> list[bytes]:
-    """The parts of a state; one, if it fits."""
+    """Split an encoded state into parts that fit one record each. A small or empty state is one part."""
     return [state[at : at + part_bytes] for at in range(0, len(state), part_bytes)] or [b""]
 
 
 def newest_first(parts: Iterable[CheckpointPart]) -> list[WholeCheckpoint]:
-    """The complete checkpoints among records of a checkpoint stream, newest first.
+    """Return the complete checkpoints of a checkpoint stream, newest first.
 
     Args:
-        parts: descending by seqnum, without holes.
+        parts: records of the stream in descending order, without holes.
     """
     found: list[WholeCheckpoint] = []
     run: list[CheckpointPart] = []
@@ -110,7 +119,7 @@ def newest_first(parts: Iterable[CheckpointPart]) -> list[WholeCheckpoint]:
 
 
 class Marks(NamedTuple):
-    """What may be trimmed: first seqnums to keep. 0: nothing."""
+    """First seqnums to keep in the streams of a subject; 0 to trim nothing."""
 
     records: int
     checkpoints: int
@@ -120,10 +129,12 @@ NOTHING: Final = Marks(0, 0)
 
 
 def trim_marks(wholes: Sequence[WholeCheckpoint], now_ms: int, grace_ms: int = GRACE_MS) -> Marks:
-    """What may be trimmed by the checkpoints that are there, newest first.
+    """Return what the checkpoint before the newest allows to trim.
 
     Args:
-        now_ms: on the clock of the log (`record.time_ms`).
+        wholes: the complete checkpoints, newest first.
+        now_ms: by the clock of the log (`record.time_ms`).
+        grace_ms: the greatest age of an open snapshot.
     """
     if len(wholes) < 2 or now_ms - wholes[1].time_ms < grace_ms:
         return NOTHING
@@ -132,9 +143,9 @@ def trim_marks(wholes: Sequence[WholeCheckpoint], now_ms: int, grace_ms: int = G
 
 
 class Ripening:
-    """Checkpoints of one subject that were read back while they were too young to trim by: where they are, oldest first.
+    """Trim marks of the checkpoints of one hot subject that were too young to trim by when they were read, oldest first.
 
-    Bounded: of those that are close to each other one is enough.
+    Bounded: a checkpoint within `grace_ms / RIPENING` of the one before it is skipped.
     """
 
     __slots__ = ("_young",)
@@ -143,7 +154,7 @@ class Ripening:
         self._young: deque[tuple[int, Marks]] = deque()
 
     def see(self, wholes: Sequence[WholeCheckpoint], grace_ms: int) -> None:
-        """What is there, newest first: the one before the newest is noted."""
+        """Note the checkpoint before the newest of `wholes`, which is newest first."""
         if len(wholes) < 2:
             return
         previous = wholes[1]
@@ -151,7 +162,7 @@ class Ripening:
             self._young.append((previous.time_ms, Marks(previous.covers + 1, previous.first)))
 
     def ripe(self, now_ms: int, grace_ms: int) -> Marks:
-        """What may be trimmed by the newest that has become old enough since the last time."""
+        """Return and drop the marks of the newest noted checkpoint that is old enough, or `NOTHING`."""
         marks = NOTHING
         while self._young and now_ms - self._young[0][0] >= grace_ms:
             marks = self._young.popleft()[1]
@@ -159,11 +170,13 @@ class Ripening:
 
 
 class Ages(NamedTuple):
-    """By the clock of the log.
+    """Ages that decide about retention, by the clock of the log.
 
     Attributes:
-        grace_ms: of snapshots. retention_ms: of what ended. forget_ms: of streams that the log can forget.
-        carry_ms: of the newest checkpoint of what is idle.
+        grace_ms: the greatest age of an open snapshot.
+        retention_ms: how long the end of a subject is remembered.
+        forget_ms: the age at which the log can forget a stream.
+        carry_ms: the age at which the newest checkpoint of an idle subject is rewritten.
     """
 
     grace_ms: int = GRACE_MS
@@ -173,39 +186,45 @@ class Ages(NamedTuple):
 
 
 class TrimPlan(NamedTuple):
-    """What may be trimmed of one subject: its streams' first seqnums to keep, and whether they may be forgotten then."""
+    """The trim of one subject.
+
+    Attributes:
+        marks: first seqnums to keep in its streams.
+        forget: whether the log may forget the streams then.
+    """
 
     marks: Marks
     forget: bool = False
 
 
 def ended(wholes: Sequence[WholeCheckpoint], newest: int) -> bool:
-    """Whether nothing is there, and nothing came since.
+    """Return whether a subject has ended and has no record since.
 
     Args:
-        wholes: newest first. newest: seqnum of the newest record of the stream that they are of, 0 for none.
+        wholes: its complete checkpoints, newest first.
+        newest: seqnum of the newest record of its stream, 0 for none.
     """
     return bool(wholes) and wholes[0].ended_ms is not None and newest <= wholes[0].covers
 
 
 def trim_plan(wholes: Sequence[WholeCheckpoint], newest: int, now_ms: int, ages: Ages) -> TrimPlan:
-    """What may be trimmed; arguments as for `ended`."""
+    """Return the trim of a subject now. `wholes` and `newest` are as for `ended`."""
     if not ended(wholes, newest) or now_ms - wholes[0].time_ms < ages.grace_ms:
         return TrimPlan(trim_marks(wholes, now_ms, ages.grace_ms))
     last = wholes[0]
-    over = _is_over(last, now_ms, ages) and now_ms - last.time_ms > ages.forget_ms
-    return TrimPlan(Marks(last.covers + 1, last.first), over)
+    expired = _is_expired(last, now_ms, ages) and now_ms - last.time_ms > ages.forget_ms
+    return TrimPlan(Marks(last.covers + 1, last.first), expired)
 
 
 def must_rewrite(wholes: Sequence[WholeCheckpoint], newest: int, now_ms: int, ages: Ages) -> bool:
-    """Whether a checkpoint has to be made anew, so that older records may go; arguments as for `ended`."""
+    """Return whether a subject needs a new checkpoint so that older records can be trimmed. `wholes` and `newest` are as for `ended`."""
     if not wholes:
         return newest > 0
-    if ended(wholes, newest) and _is_over(wholes[0], now_ms, ages):
+    if ended(wholes, newest) and _is_expired(wholes[0], now_ms, ages):
         return False
     return now_ms - wholes[0].time_ms >= ages.carry_ms
 
 
-def _is_over(last: WholeCheckpoint, now_ms: int, ages: Ages) -> bool:
-    """Whether it need not be remembered any more that there was something."""
+def _is_expired(last: WholeCheckpoint, now_ms: int, ages: Ages) -> bool:
+    """Return whether the retention of a subject's end has passed."""
     return last.ended_ms is not None and now_ms - last.ended_ms >= ages.retention_ms

@@ -1,4 +1,17 @@
-"""States that are appended anew, many to a record: what libraries carry out of old terms (`carrier`), where it is one event each."""
+"""Rewriting of old states: the newest state of each of many streams is appended again, many states to a record.
+
+Storage is reclaimed in whole terms, so one live record keeps its term. A live state is therefore rewritten before its term is a day old,
+and trimmed where it was. `carrier` decides when, and `checkpoint_rules.must_rewrite` which checkpoints. This module is for libraries
+whose state of a stream is one event.
+
+- A *state* is rewritten, never an event of a history. A repeated event would have another seqnum, and results that depend on seqnums
+  (the order of locks, of messages) would change.
+- A state is rewritten as of the snapshot at which it was read, with an expectation of its stream. If the stream has moved, another
+  process wrote it, and it is skipped.
+- The old record is trimmed only after the new one is readable, and never above `covers`.
+
+`batches` is pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +29,7 @@ REWRITTEN_BYTES: Final = MIB // 2
 
 
 class Load(NamedTuple):
-    """One state to carry: its size, and how many tags and expectations it adds to a record."""
+    """A state to rewrite: its stream, its bytes, and the tags and expectations that it adds to a record."""
 
     subject: str
     size: int
@@ -25,9 +38,9 @@ class Load(NamedTuple):
 
 
 def batches(loads: Sequence[Load], *, bytes_limit: int = REWRITTEN_BYTES) -> list[list[Load]]:
-    """As few records as take all loads, in order; a load that is too large for any is alone, and goes in parts.
+    """Group loads into as few records as possible, in order, with one tag and one expectation left for the fence.
 
-    One tag and one expectation are left for the fence.
+    A load that is too large for one record is a group of its own; its library appends it in parts.
     """
     found: list[list[Load]] = []
     size = tags = expectations = 0
@@ -41,10 +54,12 @@ def batches(loads: Sequence[Load], *, bytes_limit: int = REWRITTEN_BYTES) -> lis
 
 
 class State(NamedTuple):
-    """What is newest of a stream, to be the newest of it once more.
+    """The newest state of a stream.
 
     Attributes:
-        stream: which it joins. position: as of which it is the state: nothing of the stream is newer.
+        stream: the tag that the rewritten state joins.
+        position: the position as of which no record of the stream is newer.
+        event: the state.
     """
 
     stream: str
@@ -53,13 +68,19 @@ class State(NamedTuple):
 
 
 async def append_states(log: Log, states: Iterable[State], fence: Expected, *, seen: int = 0) -> dict[str, int]:
-    """Appends what is still the newest of its stream; returns where each is. What moved meanwhile somebody else made anew.
+    """Append each state that is still the newest of its stream. Skip streams that moved: another process has written them.
 
     Args:
+        log: the log of the book.
+        states: one for each stream.
+        fence: the expectation of the caller's claim.
         seen: as in `Log.append`.
 
+    Returns:
+        The seqnum of each appended state, by stream.
+
     Raises:
-        Conflict: the fence moved.
+        Conflict: the fence was claimed by another process.
     """
     wanted = {state.stream: state for state in states}
     made: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""Trims of many streams as few commands: what goes is collected, and leaves together.
+"""A trimmer: trims of many streams, collected and sent as few commands.
 
-At most 512 pairs a command: one of 4,096 stops an engine for 13 ms. Tags that were added together go together: a command forgets
-streams at one place of the log, and who knows something by several streams is to find all of them or none. Of a stream the highest
-mark counts. What is not flushed when a process dies is trimmed by whoever computes the marks again: they follow from what is in the log.
+A command has at most 512 pairs of tag and mark: one of 4,096 stops an engine for 13 ms. Streams that were added together are trimmed by
+one command, so that a reader of several of them finds all or none forgotten. The highest mark of a stream counts. Marks that were not
+flushed when a process died are computed again by another process, since they follow from the log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bokilib.ports import BookPort
 
 PAIRS: Final = 512
 PENDING: Final = 65_536
-"""Streams that wait; a mark of another one is dropped, since it is computed again."""
+"""The most streams with pending marks. The marks of further streams are dropped, and computed again later."""
 
 
 class Trimmer:
-    """See the module."""
+    """Pending trims of one book. `len` is the number of streams."""
 
     def __init__(self, book: BookPort) -> None:
         self._book = book
@@ -30,12 +30,18 @@ class Trimmer:
         return self._count
 
     def add(self, tag: str, before: int, *, forget: bool = False) -> None:
-        """Of a stream nothing below `before` is needed any more; with `forget`, nor that there was one."""
+        """Add a trim of one stream.
+
+        Args:
+            tag: of the stream.
+            before: records below this seqnum are trimmed.
+            forget: the log may also forget that the stream ever had a record.
+        """
         self.add_together({tag: before}, forget=forget)
 
     def add_together(self, marks: Mapping[str, int], *, forget: bool = False) -> None:
-        """The same of up to 512 streams, by one command."""
-        assert 0 < len(marks) <= PAIRS, "what goes together fits a command"
+        """Add a trim of up to 512 streams by one command, as `add` does for one."""
+        assert 0 < len(marks) <= PAIRS, "streams that are trimmed together fit one command"
         pending = self._forgets if forget else self._marks
         streams = tuple(sorted(marks))
         known = pending.get(streams)
@@ -46,7 +52,11 @@ class Trimmer:
         pending[streams] = {tag: max(before, (known or {}).get(tag, 0)) for tag, before in marks.items()}
 
     async def flush(self) -> int:
-        """Orders what was collected; returns how many commands it took. What fails is kept, and may be flushed again."""
+        """Send the pending trims. After an error those not sent stay pending.
+
+        Returns:
+            The number of commands.
+        """
         commands = 0
         for pending, forget in ((self._marks, False), (self._forgets, True)):
             while pending:
@@ -64,7 +74,7 @@ class Trimmer:
 
 
 def _command(pending: Mapping[tuple[str, ...], dict[str, int]]) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
-    """What of it goes first, whole."""
+    """Yield pending trims for one command, in order, as many as fit."""
     pairs = 0
     for streams, marks in pending.items():
         pairs += len(marks)

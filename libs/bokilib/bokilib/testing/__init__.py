@@ -1,8 +1,8 @@
-"""Tests of programs on libraries: every crash, every lost answer, a second process anywhere; on a cluster in memory.
+"""Exhaustive tests of programs on libraries: a crash or a lost answer at each operation, on a cluster in memory.
 
-async def program(book): ...      # what your process does, on any `BookPort`
-async def recover(book): ...      # what the next one does, when it was killed
-async def check(book): ...        # asserts what must hold then
+async def program(book): ...      # the process under test, on any `BookPort`
+async def recover(book): ...      # the process that runs after it was killed
+async def check(book): ...        # asserts about the result
 
 await crash_everywhere(program, recover, check, pairs=True)
 await crash_everywhere(program, recover, check, kinds=UNKNOWNS)

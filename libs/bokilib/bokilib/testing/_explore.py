@@ -1,13 +1,13 @@
-"""Every place at which a program may die, one after the other; and pairs of them.
+"""Exploration of crashes: a program is run with a fault at each of its operations, or with pairs of faults.
 
     explored = await crash_everywhere(program, recover, check)
 
-A *program* is a coroutine function that takes a book. It runs once without faults, so that its operations are counted; then once
-for each operation and fault, against a fresh `MemoryCluster` each. What is left is then recovered by `recover`, which is another
-process (another session, another incarnation), and `check` looks at the result. With `pairs`, recovery dies too, at each of its
-operations, and another recovery follows.
+A *program* is a coroutine function that takes a book. It first runs without faults, to count its operations, and then once for each
+operation and fault, each time on a fresh `MemoryCluster`. After each run `recover` runs as another process (another session, another
+incarnation), and `check` asserts about the result. With `pairs`, the recovery meets each fault at each of its operations too, and
+another recovery follows.
 
-A run that fails says which faults led to it, and what had been done up to then.
+The error of a failed run has a note with the faults that led to it and the operations up to there.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ UNKNOWNS: Final[tuple[FaultKind, ...]] = ("lost", "never")
 
 
 class Explored(NamedTuple):
-    """What was tried.
+    """The extent of an exploration.
 
     Attributes:
-        operations: of the program, without faults. runs: in which a fault was met.
+        operations: number of operations of the program without faults.
+        runs: number of runs with a fault.
     """
 
     operations: int
@@ -44,11 +45,15 @@ class Explored(NamedTuple):
 
 
 async def _nothing(_: object) -> None:
-    """A recovery, or a check, of which there is none."""
+    """Do nothing: the default recovery and check."""
 
 
 async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None:
-    """Works, unless the process dies in one of its other tasks: for programs that have some. Raises Died; what the work raises."""
+    """Await work, and stop if another task of the process dies meanwhile: for programs with several tasks.
+
+    Raises:
+        Died: the process died. Errors of the work are passed on.
+    """
     if not isinstance(book, FaultyBook):
         await work
         return
@@ -66,16 +71,16 @@ async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None
 
 
 def _ignore_death(task: asyncio.Future[Any]) -> None:
-    """Tasks of a process that was killed may end with errors that nobody gets: that is no fault."""
+    """Mark `Died` and ClosedError of a task as retrieved: a task of a killed process may end with an error that no code awaits."""
     if isinstance(getattr(task, "_exception", None), Died | ClosedError):
         task.exception()
 
 
 class _Tasks:
-    """Makes tasks of a loop that do not complain of having been killed, however long after the test they are collected."""
+    """A task factory whose tasks log no unretrieved error of a killed process, also if they are collected after the test."""
 
     def __init__(self, before: Any) -> None:
-        """`before`: the loop's own way of making tasks, if it has one."""
+        """Wrap the loop's own task factory, `before`, if it has one."""
         self._before: Final = before
 
     def __call__(
@@ -96,7 +101,7 @@ class _Tasks:
 
 
 class _World:
-    """One run."""
+    """A fresh cluster for one run, and the story of its operations."""
 
     def __init__(self, clock: Clock | None, *, always_replay: bool = False) -> None:
         self.story: list[str] = []
@@ -115,11 +120,11 @@ class _World:
         asyncio.get_running_loop().set_task_factory(self._factory)
 
     async def book(self) -> boki.Book:
-        """The book in a session of its own."""
+        """Return the book in a new session."""
         return (await self._cluster.connect()).book(BOOK)
 
     async def run(self, name: str, program: Program, fault: Fault | None) -> FaultyBook:
-        """Runs a process to its end, or death."""
+        """Run a process until it ends or dies, and cancel the tasks that it leaves."""
         book = FaultyBook(await self.book(), fault, always_replay=self.always_replay)
         before = asyncio.all_tasks()
         try:
@@ -143,7 +148,7 @@ class _World:
 
 
 def _faults(book: FaultyBook, kinds: Sequence[FaultKind]) -> list[Fault]:
-    """All faults that a process can meet which did what this one did."""
+    """Return all faults for the operations of a process; those that lose an outcome only for its appends."""
     appends = set(book.appends)
     return [
         Fault(at, kind) for at in range(len(book.operations)) for kind in kinds if kind not in UNKNOWNS or at in appends
@@ -159,7 +164,7 @@ async def _attempt(
     before: Check,
     always_replay: bool,
 ) -> list[FaultyBook]:
-    """One run: the program, then recoveries, each with its fault, then one without, then the check."""
+    """Run the program, one recovery for each further fault, a last one without a fault, and the check."""
     processes = []
     async with _World(clock, always_replay=always_replay) as world:
         try:
@@ -169,7 +174,7 @@ async def _attempt(
                 processes.append(await world.run(name, recover if number else program, fault))
             await check(await world.book())
         except BaseException as error:
-            error.add_note("it came to this:\n  " + "\n  ".join(world.story))
+            error.add_note("operations of this run:\n  " + "\n  ".join(world.story))
             raise
     return processes
 
@@ -185,17 +190,19 @@ async def crash_everywhere(
     before: Check = _nothing,
     always_replay: bool = False,
 ) -> Explored:
-    """Runs a program with a fault at every operation; see the module.
+    """Run a program with a fault at each of its operations, one fault a run.
+
+    Errors of the program, the recovery or the check are passed on, with a note of the operations that led to them.
 
     Args:
-        kinds: of faults: crashes, by default; also `UNKNOWNS`, which a program must survive by itself.
-        pairs: each recovery meets each fault too.
+        program: the process under test.
+        recover: the process that runs after each death.
+        check: asserts about the book after the last recovery.
+        kinds: the faults: `CRASHES` by default, or `UNKNOWNS`, which a program must survive without a recovery.
+        pairs: also let the recovery meet each fault at each of its operations.
         clock: of the log.
-        before: makes what the program finds; without faults.
-        always_replay: libraries keep nothing in memory that they can compute from the log.
-
-    Raises:
-        What the program, the recovery or the check raised, with a note of how it came to that.
+        before: prepares the book, without faults.
+        always_replay: libraries keep no state in memory that they can compute from the log.
     """
     (plain,) = await _attempt(program, recover, check, (), clock, before, always_replay)
     runs = 0
@@ -218,10 +225,17 @@ async def start_anywhere(
     before: Check = _nothing,
     always_replay: bool = False,
 ) -> Explored:
-    """Runs a program, and a second process from its beginning to its end before each operation of the first.
+    """Run a program once for each of its operations, with a whole second process before that operation.
 
-    Raises:
-        What one of them or the check raised, with a note of how it came to that.
+    Errors of either process or the check are passed on, with a note of the operations that led to them.
+
+    Args:
+        program: the first process.
+        second: the second process, which runs from its beginning to its end.
+        check: asserts about the book after both.
+        clock: of the log.
+        before: prepares the book.
+        always_replay: libraries keep no state in memory that they can compute from the log.
     """
     at = runs = 0
     while True:
@@ -234,7 +248,7 @@ async def start_anywhere(
             async def pause(number: int, at: int = at, others: list[asyncio.Future[object]] = others) -> None:
                 if number == at and not others:
                     others.append(asyncio.ensure_future(other()))
-                    await asyncio.shield(others[0])  # it is another process: what the first gives up does not end it
+                    await asyncio.shield(others[0])  # cancelling the first process must not end the second
 
             book = FaultyBook(await world.book(), pause=pause, always_replay=always_replay)
             try:

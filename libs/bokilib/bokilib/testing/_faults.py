@@ -1,13 +1,13 @@
-"""A book that fails where a test says: it counts its operations, and one of them meets a fault.
+"""A book with a fault at one operation, chosen by the test.
 
-| fault | what happens at that operation |
+| fault | effect at that operation |
 |---|---|
-| before | the process dies, and the operation did not happen |
-| after | the process dies when it has happened, before it returned |
-| lost | it happened, and the caller gets an unknown outcome (of an append; others are repeated by the SDK) |
-| never | it did not happen, and the caller gets an unknown outcome; asked with `settle`, it never will |
+| before | the process dies before the operation takes effect |
+| after | the process dies after the operation took effect and before it returns |
+| lost | the append takes effect, and its caller gets an unknown outcome (the SDK retries other operations) |
+| never | the append does not take effect, and its caller gets an unknown outcome; asked with `settle`, it never will |
 
-A process that died does nothing any more: each later operation raises `Died`, which is no Exception, so nothing swallows it.
+Every operation after the death of a process raises `Died`, which is not an Exception, so that no handler swallows it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ class Died(BaseException):
 
 
 class Fault(NamedTuple):
-    """At which operation of a process, counted from 0, what happens."""
+    """A fault of one kind at operation number `at` of a process, counted from 0."""
 
     at: int
     kind: FaultKind
 
 
 class FaultyBook:
-    """A `BookPort` over another; see the module.
+    """A `BookPort` over another book that counts operations and lets one of them fail.
 
     Attributes:
-        operations: what was done so far, for people.
+        operations: descriptions of the operations so far, for people.
+        appends: numbers of the operations that are appends: only their outcome can be lost.
+        always_replay: see `bokilib.Log`.
     """
 
     def __init__(
@@ -49,16 +51,18 @@ class FaultyBook:
         pause: Callable[[int], Awaitable[None]] | None = None,
         always_replay: bool = False,
     ) -> None:
-        """
+        """Wrap a book.
+
         Args:
-            pause: is called before each operation, with its number: there others may run. An append then leaves when it is awaited,
+            book: the book that does the operations.
+            fault: at which operation, or None for no fault.
+            pause: called before each operation with its number, so that others may run. An append is then sent when it is awaited,
                 not when it is submitted.
-            always_replay: libraries keep nothing in memory that they can compute from the log, so each step computes it.
+            always_replay: libraries keep no state in memory that they can compute from the log, so each step computes it.
         """
         self.always_replay: Final = always_replay
         self.operations: Final[list[str]] = []
         self.appends: Final[list[int]] = []
-        """Numbers of the operations that are appends: only they can be lost."""
         self._death: Final = asyncio.Event()
         self._book = book
         self._fault = fault
@@ -67,15 +71,15 @@ class FaultyBook:
 
     @property
     def dead(self) -> bool:
-        """Whether the process died."""
+        """True after the death of the process."""
         return self._death.is_set()
 
     def die(self) -> None:
-        """The process is killed now."""
+        """Kill the process now."""
         self._death.set()
 
     async def death(self) -> None:
-        """Waits for it."""
+        """Wait until the process dies."""
         await self._death.wait()
 
     @property
@@ -83,7 +87,11 @@ class FaultyBook:
         return self._book.position
 
     def _count(self, what: str) -> FaultKind | None:
-        """Counts an operation. Raises Died."""
+        """Count an operation, and return the fault that it meets after it has begun.
+
+        Raises:
+            Died: the process died before this operation.
+        """
         if self.dead:
             raise Died
         number = len(self.operations)
@@ -125,7 +133,7 @@ class FaultyBook:
         return _FaultyTicket(self, kind, send)
 
     async def settle(self) -> None:
-        """Waits until all that was sent is decided: what a dead process sent still arrives."""
+        """Wait until all sent appends are decided: those of a dead process still arrive."""
         for ticket in self._tickets:
             await ticket.outcome()
 
@@ -190,7 +198,7 @@ class FaultyBook:
 
 
 class _FaultyRecords:
-    """The first record of a read is an operation; what follows came with it."""
+    """A read whose first record counts as an operation; the further ones arrive with it."""
 
     def __init__(self, book: FaultyBook, what: str, records: RecordsPort | CursorPort) -> None:
         self._book = book
@@ -212,7 +220,7 @@ class _FaultyRecords:
 
 
 class _FaultyCursor:
-    """The same of several tags."""
+    """A read of several tags whose first record counts as an operation."""
 
     def __init__(self, book: FaultyBook, what: str, cursor: CursorPort) -> None:
         self._records = _FaultyRecords(book, what, cursor)
@@ -242,7 +250,7 @@ class _FaultyCursor:
 
 
 class _FaultyTicket:
-    """A ticket whose answer may be lost, or whose record never left."""
+    """A ticket whose answer may be lost, or whose record may not be sent."""
 
     def __init__(self, book: FaultyBook, kind: FaultKind | None, send: Callable[[], TicketPort]) -> None:
         self._book = book

@@ -74,7 +74,7 @@ def test_a_member_that_leaves_gets_nothing_and_one_that_begins_again_stays() -> 
 
 def test_a_member_is_dead_after_its_own_lease_whatever_that_of_the_observer_is() -> None:
     observer = Observer(3.0, 0.0)
-    observer.told("read before", 15.0)
+    observer.set_lease("read before", 15.0)
     observer.seen("slow", 1, 0.0, lease_s=15.0)
     observer.seen("older program", 2, 0.0)
     assert observer.alive(4.0) == ["slow"]

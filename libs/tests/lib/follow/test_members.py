@@ -105,7 +105,7 @@ async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exce
 
     await begin_and_close()
     gc.collect()
-    assert not unretrieved and "a member has stopped" in capsys.readouterr().err
+    assert not unretrieved and "member stopped" in capsys.readouterr().err
 
 
 class BreaksOnce(FaultyBook):

@@ -285,5 +285,5 @@ async def test_claims_of_a_library_that_is_carried_no_more_keep_no_term(logs: li
 
 
 def test_a_carrier_of_nothing_is_refused(logs: list[Log]) -> None:
-    with pytest.raises(InvalidArgument, match="one library at least"):
+    with pytest.raises(InvalidArgument, match="at least one library"):
         Carrier(logs[0], [], who="a")
