@@ -93,11 +93,6 @@ class Incarnations:
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
 
 
-def scope_of(token: str) -> str:
-    """Return the scope of a token that `Incarnations.fence` gave."""
-    return token.rpartition("/")[0]
-
-
 class LogClock:
     """The time of the log's clock, as far as one process knows it."""
 

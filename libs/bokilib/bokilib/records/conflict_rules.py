@@ -69,6 +69,11 @@ class Claim(NamedTuple):
     token: str = ""
 
 
+def scope_of(token: str) -> str:
+    """Return the scope of a token that `Incarnations.fence` gave."""
+    return token.rpartition("/")[0]
+
+
 def holder(claims: Iterable[Claim]) -> Claim | None:
     """Return the newest claim, which holds the fence whatever its append returned."""
     return max(claims, default=None)

@@ -28,13 +28,13 @@ import boki
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import NAMED, get_logger
 from bokilib.append.fence import PICKER as CLAIMS
-from bokilib.append.log import Log, Read, scope_of
+from bokilib.append.log import Log, Read
 from bokilib.errors import Fenced
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower
 from bokilib.follow.members import Members
 from bokilib.records import tags
-from bokilib.records.conflict_rules import Claim
+from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease

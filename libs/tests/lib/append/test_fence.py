@@ -9,10 +9,10 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokilib.append.fence import PICKER, Claimed, Fence
-from bokilib.append.log import Incarnations, Log, scope_of
+from bokilib.append.log import Incarnations, Log
 from bokilib.errors import Fenced
 from bokilib.ports import BookPort
-from bokilib.records.conflict_rules import Claim
+from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
 from bokilib.testing import UNKNOWNS, Fault, FaultyBook, crash_everywhere, start_anywhere
