@@ -13,9 +13,10 @@ from boki_common.errors import Unreachable
 from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
+from bokilib import Carrier
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.testing import Died, FaultyBook
-from bokiqueue import Consumer, Queue
+from bokiqueue import Consumer, Queue, carried
 from bokiqueue.consume.consumer import LEAVE_S
 
 LEASE_S = 600.0
@@ -72,6 +73,35 @@ async def test_a_member_that_ends_while_it_takes_a_shard_leaves_it_to_the_others
                 assert loop.time() - ended_s < 1, f"it was left at its operation {at}"
         at += 1
     assert at > 10, "claims and reads are operations"
+
+
+@pytest.mark.parametrize("how", ["drain", "leave"])
+@in_virtual_time
+async def test_a_member_that_ends_after_a_carrier_claimed_its_shard_is_no_death(how: str) -> None:
+    """At each operation of taking it again: what it had handed out by itself comes again elsewhere, and no attempt of it failed."""
+    at, taken = 0, False
+    while not taken:
+        async with MemoryCluster(clock=LoopClock()) as cluster:
+            stays = await another(cluster)
+            await stays.push("waits", key="k")
+            queue, begun = await slow(cluster)
+            member = queue.consume(who="leaves", member_lease_s=LEASE_S)
+            await member.__aenter__()
+            held = await anext(member)
+            await let_pass(1)
+            before, owner = len(begun), member._owners[held.receipt.shard]
+            log = (await another(cluster)).log
+            await Carrier(log, [carried(log)], who="c", carry_ms=0).round()
+            while len(begun) < before + at and not taken:
+                await let_pass(OPERATION_S / 10)
+                taken = member.shards == SHARDS and member._owners[held.receipt.shard] is not owner
+            if how == "drain":
+                await member.drain(finish_s=0)
+            await member.__aexit__(None, None, None)
+            async with stays.consume(who="stays", member_lease_s=LEASE_S) as others, asyncio.timeout(LEASE_S / 2):
+                assert (await anext(others)).attempt == 1, f"it was left at operation {at}"
+        at += 1
+    assert at > 5, "claims and reads are operations"
 
 
 class CutOff(FaultyBook):

@@ -41,7 +41,7 @@ from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.model import rebalance_rules
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
-from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding
+from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
 from bokiqueue.push.producer import AppendBatcher, Producer
@@ -163,6 +163,8 @@ class Consumer(Generic[T]):
         self._owners: dict[int, ShardOwner] = {}
         self._taking: dict[int, ShardOwner] = {}
         """Owners whose `take` has not returned: their claim may be in the log."""
+        self._not_released: dict[int, None] = {}
+        """Shards that this member had, and neither released nor took again."""
         self._ready: deque[tuple[ShardOwner, Delivery]] = deque()
         self._failed: BokiError | None = None
         self._wake = asyncio.Event()
@@ -282,6 +284,8 @@ class Consumer(Generic[T]):
         shards = sorted({*self._owners, *self._taking})
         works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
         failed = await _within([self._say_that_it_leaves(), *works], LEAVE_S)
+        if self._not_released and not failed and self._failed is None:
+            failed = await _within([self._release_carried()], LEAVE_S)
         if kept := [shard for shard in shards if shard in self._owners or shard in self._taking]:
             log.warning(
                 "member leaves: shards not released, others take them after a lease",
@@ -291,6 +295,15 @@ class Consumer(Generic[T]):
                 error=repr(failed[0]) if failed else f"the log did not answer for {LEAVE_S} s",
             )
         return failed
+
+    async def _release_carried(self) -> None:
+        """Release shards that a carrier claimed: else the others would take the silence of this member for a death."""
+        await self._claims.read(self._log)
+        for shard in list(self._not_released):
+            claim = self._claims.newest[shard]
+            if claim is not None and holder_of(claim).scope == self._member.token:
+                await self._owner_of(shard).withdraw(claim)
+            del self._not_released[shard]
 
     async def _say_that_it_leaves(self) -> None:
         """Tell the other members to deal no more shards to this one."""
@@ -470,7 +483,9 @@ class Consumer(Generic[T]):
         self.wake()
 
     def lost(self, owner: ShardOwner) -> None:
-        """Forget an owner that lost its shard."""
+        """Forget an owner that lost or released its shard."""
+        if not owner.released:
+            self._not_released[owner.shard] = None
         if self._owners.get(owner.shard) is owner:
             del self._owners[owner.shard]
         if self._alone is owner:
@@ -560,10 +575,10 @@ class Consumer(Generic[T]):
 
     def _standing(self, shard: int) -> ShardStanding:
         claim = self._claims.newest[shard]
-        holder = claim.who if claim is not None else NOBODY
+        holder = holder_of(claim).who
         if (
             claim is not None
-            and holder == self.who
+            and claim.who == self.who
             and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
             and claim.seqnum > self._claims.read_at
         ):
@@ -628,6 +643,7 @@ class Consumer(Generic[T]):
             self._changed.set()
             return
         del self._taking[shard]
+        self._not_released.pop(shard, None)
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
         if newest is not None and owner.is_over(newest):

@@ -4,8 +4,9 @@
 
 A round looks at each queue that has a record a day old. Records of that queue that are half a day old and still needed
 are appended again and trimmed at their old place. The owner of a shard rewrites its own records (`ShardOwner.tend`), so
-a claim that is a day old has no living owner. For such a shard the carrier claims on behalf of no member, makes a
-checkpoint, and leaves the shard free. The next owner is as careful as after the owner before.
+a claim that is a day old rarely has a living owner. For such a shard the carrier claims on behalf of no member, names
+the member that had it, and makes a checkpoint. That member takes the shard again if it is alive, and others do once it
+is dead, as careful as after its own claim (`rebalance_rules`).
 
 Messages are rewritten as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and so do
 the records behind it.
@@ -42,7 +43,7 @@ from bokiqueue.model.events import (
     shard_id,
 )
 from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_old, is_over
-from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
+from bokiqueue.model.rebalance_rules import NOBODY, carried_scope
 from bokiqueue.model.shard_state import Progress, fold
 from bokiqueue.popper import ShardPopper
 from bokiqueue.settings import VersionedConfig
@@ -206,7 +207,7 @@ class QueueCarried:
         last = await Fence(self._log, tag, name, who="").current()
         if last is None:
             return 0
-        fence = Fence(self._log, tag, name, who=NOBODY, scope=CARRIED if careful(last.who, last.token) else "")
+        fence = Fence(self._log, tag, name, who=NOBODY, scope=carried_scope(last))
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim, config)

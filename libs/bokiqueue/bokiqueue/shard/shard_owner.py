@@ -42,7 +42,7 @@ from bokiqueue.model.delivery_rules import Delivery, DeliveryBatch, DeliverySche
 from bokiqueue.model.events import Acked, Config, ConsumerEvent, Dead, Delivered, Id, Item, Nacked, Source, consumer_id
 from bokiqueue.model.limit_rules import KeyRateLimits, RateLimit, share
 from bokiqueue.model.old_rules import RewriteTimer
-from bokiqueue.model.rebalance_rules import CARRIED, NOBODY, careful
+from bokiqueue.model.rebalance_rules import CARRIED, LEFT, NOBODY, careful, spares
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.model.shard_state import Progress
 from bokiqueue.own_loop import check_here
@@ -209,6 +209,7 @@ class ShardOwner:
 
     Attributes:
         claim: the first claim of this owner; 0 before it, and after the shard is lost. `fence.claim` is the newest one.
+        released: whether the log has the claim for no member with which this owner released the shard.
     """
 
     def __init__(
@@ -233,8 +234,10 @@ class ShardOwner:
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
         self._log = log
         self._loop: Final = asyncio.get_running_loop()
+        self._scope: Final = member.token
         self._last: Claim | None = None
         """The claim that `take` replaces."""
+        self.released = False
         self._host = host
         self._follower = follower
         self._checkpoints = Checkpointing(log, config.queue, shard, group)
@@ -269,6 +272,8 @@ class ShardOwner:
         claim = self.fence.claim
         progress, time_ms = await self._checkpoints.load(claim, self._host.found.config)
         self._clock.observe(time_ms, self._now_s())
+        if spares(self._last, self._scope):
+            await self._spare(progress)
         config = self._host.found.config
         keys = KeyRateLimits(config.limits.key_per_second, time_ms, config.key_rates)
         self._schedule = DeliverySchedule(
@@ -288,17 +293,38 @@ class ShardOwner:
         self._arrivals.read_on()
         self._host.wake()
 
+    async def _spare(self, progress: Progress) -> None:
+        """Return messages that the owner before delivered with a guard: it did not die, so no attempt failed.
+
+        Raises:
+            Fenced: another owner was faster. Errors of appends: the record may be in the log.
+        """
+        alone = [id for id in sorted(progress.guarded) if progress.is_delivered(id)]
+        if not alone:
+            return
+        back = Nacked(self._id, tuple((id.seqnum, id.number, progress.attempt(id) - 1, 0) for id in alone))
+        try:
+            seqnum = await self._log.append(Contribution((self._tag,), dict(self.fence.expect), (back,)), settle=True)
+        except Conflict as conflict:
+            raise self.fence.over() from conflict
+        self._checkpoints.appended(seqnum)
+        progress.apply(back)
+
     @property
     def _is_careful(self) -> bool:
         """True if the owner before may have died of a message."""
         return self._last is not None and careful(self._last.who, self._last.token)
 
-    async def withdraw(self) -> None:
+    async def withdraw(self, last: Claim | None = None) -> None:
         """Release a shard whose `take` failed or was cancelled: its claim may be in the log.
 
         If that is unknown the shard is claimed again first; then the earlier claim is found in the log, or can never
         get there.
+
+        Args:
+            last: the claim to replace, if `take` was not called.
         """
+        self._last = self._last or last
         pause = pauses()
         while not self.fence.claim:
             try:
@@ -376,6 +402,7 @@ class ShardOwner:
                 if not error.retryable:
                     raise
             else:
+                self.released = True
                 return
             await asyncio.sleep(pause.next())
 
@@ -387,7 +414,8 @@ class ShardOwner:
         schedule = self._schedule
         suspecting = self._is_careful if schedule is None else schedule.suspecting
         undecided = [] if schedule is None else schedule.undecided()
-        claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if suspecting else "")
+        scope = LEFT if schedule is None and spares(self._last, self._scope) else CARRIED
+        claim = Claimed(self.fence.name, NOBODY, f"{scope}/" if suspecting else "")
         back = tuple((id.seqnum, id.number, failed, 0) for id, failed in undecided)
         if not back:
             return Contribution((self.fence.tag,), dict(self.fence.expect), (claim,))

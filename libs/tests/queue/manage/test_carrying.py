@@ -192,17 +192,35 @@ async def test_what_a_dropped_group_did_goes(another: Another, clock: SetClock) 
     assert [one.body for one in await queue.peek()] == [1, 2]
 
 
+async def carry_at_once(another: Another) -> None:
+    """A round of another process, to which every claim is old."""
+    log = (await another()).log
+    await Carrier(log, [carried(log)], who="host-7", carry_ms=0).round()
+
+
 async def test_a_carried_claim_is_nobodys_and_who_is_there_takes_the_shard_at_once(another: Another) -> None:
     queue = await another(shards=1)
     async with queue.consume(who="a", member_lease_s=600) as messages:
         await messages.has(1)
         claim = messages._owners[0].claim
-        log = (await another()).log
-        await Carrier(log, [carried(log)], who="host-7", carry_ms=0).round()
+        await carry_at_once(another)
         await queue.push("waits")
         async with await anext(messages) as message:
             assert message.body == "waits"
         assert messages._owners[0].claim > claim
+
+
+async def test_a_shard_that_is_carried_from_a_member_that_lives_is_no_death(another: Another) -> None:
+    """The message was alone with its member each time, and would be a dead letter."""
+    queue = await another(shards=1, dead_letter="jobs.dead", max_deliveries=2)
+    await queue.push("waits")
+    async with queue.consume(who="a", member_lease_s=600) as messages:
+        for _ in range(4):
+            async with asyncio.timeout(10):
+                assert (await anext(messages)).attempt == 1
+            await all_appended(messages)
+            await carry_at_once(another)
+        await (await anext(messages)).ack()
 
 
 async def test_an_owner_that_is_over_makes_no_checkpoint_under_the_claim_of_the_next(another: Another) -> None:
@@ -210,8 +228,7 @@ async def test_an_owner_that_is_over_makes_no_checkpoint_under_the_claim_of_the_
     async with queue.consume(who="a", member_lease_s=600) as messages:
         await messages.has(1)
         before = messages._owners[0]
-        log = (await another()).log
-        await Carrier(log, [carried(log)], who="host-7", carry_ms=0).round()
+        await carry_at_once(another)
         await queue.push("waits")
         await (await anext(messages)).ack()
         assert messages._owners[0] is not before
