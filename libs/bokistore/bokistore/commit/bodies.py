@@ -103,7 +103,7 @@ class Bodies:
         if stood_still(self._looks_s, now_s):  # bodies had no time: they have all of it once more
             for job in [job for job in self._running if not job.late]:
                 job.began_s, job.late = now_s, True
-        for job in [job for job in self._running if now_s - job.began_s >= self._limit_s]:
+        for job in [job for job in self._running if now_s >= job.began_s + self._limit_s]:  # as `_look_at` rounds it
             ran_s = now_s - job.began_s
             if job.transaction is not None:
                 job.transaction.end()
