@@ -15,8 +15,10 @@ beside the simulation, so it survives its process, and in the end is compared wi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import boki
 import boki.sim
@@ -41,10 +43,13 @@ LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapsho
 DAYS_S: Final = 9 * 86_400.0
 HOUR_S: Final = 2 * 3_600.0
 AFTERWARDS_S: Final = 1.0
+"""Programs work for this long after the last fault has ended."""
 SETTLED_S: Final = 5.0
-"""After the last program ended: an append that it gave up, of which it knows nothing, may still be on its way into the log."""
-"""So long everybody goes on when the faults are over."""
+"""Pause before the lists are judged, once appends are taken: one of a program that ended may still be on its way into the log."""
+RETRY_S: Final = 0.1
 TIMEOUTS_S: Final = (1.0, 8.0, 60.0)
+
+R = TypeVar("R")
 
 
 @dataclass
@@ -119,9 +124,10 @@ class Shop:
         for host in hosts:
             await host.result()
         await watching.stop()
-        await asyncio.sleep(SETTLED_S)
         async with await cluster.connect() as client:
             store = BokiStore(client.book(BOOK), settings=StoreSettings(checkpoints=False))
+            await when_taken(partial(store.object("settled").inc, "n"))
+            await asyncio.sleep(SETTLED_S)
             last = {key: await _list(store, key) for key in KEYS}
             counter = await store.object(COUNTER).get("n", 0, consistency="linearizable")
         assert isinstance(counter, int)
@@ -131,31 +137,38 @@ class Shop:
         await self.days({**lists, **({COUNTER: {"n": counter}} if counter else {})})
 
     async def days(self, last: dict[str, JsonObject]) -> None:
-        """Days go by in which objects that are younger than the others are deleted and forgotten: the others stay as they are, for
-        every process, whether it reads, writes blindly or runs a transaction."""
-        cluster = self._cluster
+        """Let days pass in which younger objects are deleted and forgotten; the others must keep their values.
+
+        Each process must find them unchanged, whether it reads, appends operations without a condition or runs a transaction.
+        """
         for number in range(2):
-            async with await cluster.connect() as client:
-                store = BokiStore(client.book(BOOK))
-                await store.object(f"young/{number}").set("n", 1)
-                await store.delete(f"young/{number}")
-            await cluster.rest(DAYS_S)
-            async with await cluster.connect() as client:
-                store = BokiStore(client.book(BOOK))
-                await store.object("clock").inc("days")
-                for _ in range(2):
-                    await store.tend(f"young/{number}")
-                await cluster.rest(HOUR_S)
-                await store.tend(f"young/{number}")
-            async with await cluster.connect() as client:
+            await self._forget(f"young/{number}")
+            async with await self._cluster.connect() as client:
                 store = BokiStore(client.book(BOOK))
                 found = dict(zip(last, await store.values(list(last)), strict=True))
                 assert found == last, f"after days objects are {found}, expected {last}"
                 if COUNTER in last and (counted := last[COUNTER].get("n", 0)):
                     assert isinstance(counted, int)
-                    assert await store.object(COUNTER).inc("n") == counted + 1, "a blind operation began from nothing"
+                    incremented = await when_taken(partial(store.object(COUNTER).inc, "n"))
+                    assert incremented == counted + 1, "a blind operation began from nothing"
                     last[COUNTER] = {"n": counted + 1}
                 assert await store.object(f"young/{number}").value() is None, "what was deleted is back"
+
+    async def _forget(self, young: str) -> None:
+        """Write and delete an object, and have its stream forgotten days later."""
+        cluster = self._cluster
+        async with await cluster.connect() as client:
+            store = BokiStore(client.book(BOOK))
+            await when_taken(partial(store.object(young).set, "n", 1))
+            await when_taken(partial(store.delete, young))
+        await cluster.rest(DAYS_S)
+        async with await cluster.connect() as client:
+            store = BokiStore(client.book(BOOK))
+            await when_taken(partial(store.object("clock").inc, "days"))
+            for _ in range(2):
+                await when_taken(partial(store.tend, young))
+            await cluster.rest(HOUR_S)
+            await when_taken(partial(store.tend, young))
 
     async def store(self, env: boki.sim.Environment) -> BokiStore:
         """Of one start of a host, with settings that it draws."""
@@ -281,6 +294,21 @@ class Shop:
             assert not seqnum or change.before == before, f"from {before} to {change.before} before {change.seqnum}"
             before, seqnum = change.after, change.seqnum
             self.notes.watched += 1
+
+
+async def when_taken(call: Callable[[], Awaitable[R]]) -> R:
+    """Repeat a call for as long as it is refused with an error that is definite and retryable; return its result.
+
+    Bookies whose disks were full take writes again a moment after the faults have ended; until then appends raise DiskFull, and
+    nothing was sent. An error that leaves the outcome open is raised: the call must not happen twice.
+    """
+    while True:
+        try:
+            return await call()
+        except BokiError as error:
+            if not (error.definite and error.retryable):
+                raise
+        await asyncio.sleep(RETRY_S)
 
 
 def _one_of(random: Random, choices: Any) -> Any:

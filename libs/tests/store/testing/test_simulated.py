@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import boki.sim
+from boki_common.errors import BokiError, DiskFull, InvalidArgument, OutcomeUnknown
 from bokistore.testing.cycles import Transacted
-from bokistore.testing.simulated import STORE, Call, Notes, Shop, faults_of
+from bokistore.testing.simulated import STORE, Call, Notes, Shop, faults_of, when_taken
 
 pytestmark = [
     pytest.mark.blocking_allowed,
@@ -49,6 +50,22 @@ def run_on_models(seeds: Iterable[int]) -> None:
 
 def test_on_models_they_hold_too() -> None:
     run_on_models(range(1, 4))
+
+
+async def test_a_call_is_repeated_only_after_errors_that_are_definite_and_retryable() -> None:
+    """Bookies whose disks were full refuse appends for a moment after the faults; seed 2400014 meets that after the last fault."""
+    errors: list[BokiError] = [DiskFull("full"), DiskFull("full")]
+
+    async def call() -> int:
+        if errors:
+            raise errors.pop()
+        return 5
+
+    assert await when_taken(call) == 5
+    for error in (OutcomeUnknown("lost"), InvalidArgument("never")):
+        errors = [error]
+        with pytest.raises(type(error)):
+            await when_taken(call)
 
 
 def test_write_skew_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
