@@ -249,7 +249,7 @@ class ShardOwner:
         self._sent: asyncio.Future[None] = self._future()
         self._sender: asyncio.Task[None] | None = None
         self._giving = False
-        self._ended: asyncio.Event | None = None
+        self._ended: Final = asyncio.Event()  # of all who wait at once: two drains may
         self._arrivals: ArrivalReader | None = None
         self._renewal = RewriteTimer(member.carry_ms)
         self._only = member.only
@@ -367,8 +367,7 @@ class ShardOwner:
         sent, self._sent = self._sent, self._future()
         if not sent.done():
             sent.set_exception(self.fence.over())
-        if self._ended is not None:
-            self._ended.set()
+        self._ended.set()
         self._host.lost(self)
 
     async def give_back(self) -> None:
@@ -437,7 +436,7 @@ class ShardOwner:
         if self._sender is not None:
             await asyncio.wait([self._sender])
             return
-        self._ended = asyncio.Event()
+        self._ended.clear()
         deadline_s = self._owned().next_deadline_s()
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -791,8 +790,7 @@ class ShardOwner:
 
     def _ended_one(self) -> None:
         self._read_on()
-        if self._ended is not None:
-            self._ended.set()
+        self._ended.set()
         self._host.wake()
 
     def tend(self) -> None:
