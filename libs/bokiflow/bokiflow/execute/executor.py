@@ -181,8 +181,13 @@ class Executor:
     @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others, or its end is held back."""
+        return self._under_way.nothing and not self.recording
+
+    @property
+    def recording(self) -> bool:
+        """Whether a record of it is under way, or due as soon as its code has run."""
         waiting = self._inbox and not (self._ending and self._flush.held)
-        return self._under_way.nothing and not (self._appending or waiting or self._scheduled)
+        return bool(self._appending or waiting or self._scheduled)
 
     # -- running the code
 

@@ -9,6 +9,8 @@
 - A named partition is kept as a whole: its other workflows stay where they are, and begin no step. As soon as its last step has ended and
   the outcome is in the log, the next record does not name it any more. A partition that is not named is never named again.
 - No step begins any more, nor a further attempt of one. A step that waits for a thread, or for its next attempt, keeps no partition.
+- The time of a drain bounds steps. Records that are due then have a bound of their own (`RECORD_S`): a step that did not begin is withdrawn
+  in the log, or the next worker would take it for begun.
 - What is handed over was stopped here before the record says so. Safety does not rest on that: each record of a workflow expects the newest
   claim of its fence, whatever workers believe of one another.
 """
@@ -30,6 +32,8 @@ FINISH_LOOK_S: Final = 0.01
 """Between two looks at which steps run."""
 CANCELLED_S: Final = 1.0
 """A body that is cancelled has so long to end. It is left behind after that, so that it holds up no other workflow."""
+RECORD_S: Final = 2.0
+"""Bound of recording which steps ended in time, and which did not begin, once the time of steps is up."""
 LEAVE_S: Final = 5.0
 """Bound of giving up the last partitions while the cluster does not answer."""
 ATTEMPTS: Final = 4
@@ -96,6 +100,9 @@ class Draining:
             if (told != kept or self._partitions.mine) and await self._told(kept):
                 told = kept
                 self._host.given_up()
+            await asyncio.sleep(FINISH_LOOK_S)
+        last_s = loop.time() + RECORD_S
+        while any(one.recording for one in self._host.executors.values()) and loop.time() < last_s:
             await asyncio.sleep(FINISH_LOOK_S)
 
     def _busy(self) -> set[int]:

@@ -431,8 +431,9 @@ async def threaded(cluster: MemoryCluster, app: App, name: str, bodies: Queue) -
         yield worker
 
 
+@pytest.mark.parametrize("finish_s", [60, 0])
 @in_virtual_time
-async def test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_once() -> None:
+async def test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_once(finish_s: float) -> None:
     """Its beginning is in the log, and that it did not begin. When it begins elsewhere, and that worker dies, it is not begun again."""
     for keeps in (False, True):
         shop, full, runs = Charges(), Queue(), Queue(keeps=keeps)
@@ -443,7 +444,7 @@ async def test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_on
             await until(lambda full=full: full.waiting == 4)  # type: ignore[misc]
             async with threaded(cluster, shop.app, "new", runs):
                 began_s = clock()
-                assert await old.drain() == [] and clock() - began_s < SOON_S
+                assert await old.drain(finish_s=finish_s) == [] and clock() - began_s < SOON_S
                 full.free.set()
                 await let_pass(1)
                 assert len(shop.ran) == 4, "each once, at the next worker"

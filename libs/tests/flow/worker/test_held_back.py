@@ -114,7 +114,7 @@ class Shop:
                 try:
                     return await explode_once(bokiflow.workflow_id())
                 except bokiflow.StepInterrupted:
-                    await asyncio.sleep(0.1)
+                    await let_pass(0.1)
 
         async def calls_the_killer(tx: Transaction) -> None:
             tx["x"].inc("n")
