@@ -9,30 +9,15 @@ import msgspec
 
 from bokiflow.errors import WorkflowStuck
 from bokiflow.model.outcomes import AGAIN, Outcome
+from bokilib.stacks import without_our_frames
 
-_FRAME: Final = '  File "'
-_OURS: Final = re.compile(
-    r'^  File "[^"]*/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^"]*"'
-)
-"""Frames of files in the packages of Boki, wherever they are installed."""
 _LIBRARY: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*)/|^<")
 _PLACE: Final = re.compile(r'^  File "([^"]*)", line (\d+), in (.*)\n(?:    (.*))?', re.MULTILINE)
 
 
 def users_stack(stack: str) -> str:
     """Return a stack trace without the frames of Boki's own code; with all of them if there are no others."""
-    kept: list[str] = []
-    ours = False
-    for line in stack.rstrip("\n").split("\n"):
-        if line.startswith(_FRAME):
-            ours = _OURS.search(line.replace("\\", "/")) is not None
-        elif not line.startswith("    "):
-            ours = False  # a heading between two stacks
-        if not ours:
-            kept.append(line)
-    if not any(line.startswith(_FRAME) for line in kept):
-        return stack
-    return "\n".join(kept).lstrip("\n").removeprefix(AGAIN).lstrip("\n")
+    return without_our_frames(stack).removeprefix(AGAIN).lstrip("\n")
 
 
 def with_users_stack(outcome: Outcome) -> Outcome:

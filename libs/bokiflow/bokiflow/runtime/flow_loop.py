@@ -31,6 +31,7 @@ from boki_common.runtime import confined
 from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.runtime.step_paths import TaskPath
+from bokilib.stacks import frames_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -399,16 +400,8 @@ def _stack_of(task: asyncio.Task[Any]) -> list[str]:
 
 
 def _frames_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
-    """Return the calls of a task that waits or runs, innermost last."""
-    frames: list[traceback.FrameSummary] = []
-    awaited: Any = task.get_coro()
-    while awaited is not None and len(frames) < FRAMES:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            code = frame.f_code
-            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    return frames
+    """Return the calls of a task that waits or runs, the innermost last."""
+    return frames_of(task.get_coro(), FRAMES)
 
 
 def current() -> FlowLoop | None:
