@@ -1,6 +1,6 @@
 """A schedule's state, and how commands and time change it. Pure: `schedules` runs it as a workflow, and reads it from outside.
 
-- `ScheduleRun` decides what is done next: a command that has come is taken before anything is started.
+- A run that is due before a command changes the timing is started, or skipped, by the timing before the command (`due_before`).
 - `fold` computes the state from the history of the schedule's workflow: the same commands and timers, delivered in the same order, give
   the state that the workflow's code has. The history begins again after some rounds, so what it tells of the past is recent.
 """

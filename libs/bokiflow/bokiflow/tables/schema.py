@@ -1,7 +1,7 @@
 """Schemas of tables: a mode, and columns by name, each of one kind. Pure.
 
 A table has a key, which is text, and columns. Every kind can be written repeatedly with the same result: there are no counters, no lists
-that grow by appending, and no values that a server's clock decides (`TTL`, `now()`).
+that grow by appending, and no values that a server's clock decides (a TTL, `now()`).
 
 | mode | decided by | for | not for |
 |---|---|---|---|

@@ -5,7 +5,7 @@
   redelivery its key waits, and messages of other keys pass.
 - The oldest message of a key comes next, whatever its priority, with the highest priority of the messages that wait
   behind it.
-- Messages that the owner before had delivered when it died may have killed it (`suspects`). They are delivered singly:
+- Messages that the owner before had delivered when it died may have killed it: they are suspects. They are delivered singly:
   no other message of the shard is in flight. If the process dies again, the message that was delivered singly is a
   culprit and is delivered alone: its member has no other message (`take_alone`, called by the member). A process that
   dies while a message is alone with it failed an attempt of that message. So a message that kills its handlers becomes
