@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 import boki
@@ -24,6 +25,7 @@ from bokilib.errors import AppendUnknown, Fenced
 from bokiqueue import Message, Queue, carried
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokistore import BokiStore, StoreSettings, Transaction
+from bokistore.testing.simulated import when_taken
 
 LEASE_S: Final = 1.5
 CARRY_MS: Final = 1_000
@@ -59,8 +61,8 @@ class Shop:
         for host in changing:
             await host.stop()
         async with await cluster.connect() as client:
-            _, orders, _ = await self.open(client)
-            await orders.register(AUDIT)
+            _, orders, _ = await when_taken(partial(self.open, client))
+            await when_taken(partial(orders.register, AUDIT))
             self.registered = len(self.begun)
             await cluster.faults_over()
             self.stop = True
@@ -80,9 +82,9 @@ class Shop:
         """Let days pass and a carrier rewrite: all checks hold as before, and an order is handled as on the first day."""
         await self._cluster.rest(DAYS_S)
         async with await self._cluster.connect() as client:
-            store, orders, emails = await self.open(client)
+            store, orders, emails = await when_taken(partial(self.open, client))
             await Carrier(store.log, [carried(store.log), store.carried()], who="last").round()
-            await orders.push("late")
+            await when_taken(partial(orders.push, "late"))
             async with orders.consume() as messages, await anext(messages) as late, store.transaction() as tx:
                 self._ship(tx, emails, late)
                 tx.add(late.acked())
@@ -101,7 +103,7 @@ class Shop:
     async def produce(self, env: boki.sim.Environment) -> None:
         """Push orders, in order, as one incarnation of a producer."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
-            _, orders, _ = await self.open(client)
+            _, orders, _ = await when_taken(partial(self.open, client))
             life = env.random.token(4).hex()
             number = 0
             while not self.stop:
@@ -112,7 +114,7 @@ class Shop:
                 self.begun.append(order)
                 while True:
                     try:
-                        await orders.push(order, key=key, dedup_id=order, priority=priority)
+                        await when_taken(partial(orders.push, order, key=key, dedup_id=order, priority=priority))
                     except boki.OutcomeUnknown:
                         self.repeated.add(order)
                         continue
