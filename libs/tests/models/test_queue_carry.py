@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bokiqueue.model.events import Acked, Checkpoint, Id
-from bokiqueue.model.old_rules import is_over
+from bokiqueue.model.old_rules import is_finished
 from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, fold
 from libs.tests.models.search import search
 
@@ -245,8 +245,8 @@ class Shard:
 
     def _is_over(self, message: int, come: Progress) -> bool:
         if not self.rules.keeps_what_nobody_came_to:
-            return come.is_over(Id(message, 0))
-        return is_over(Id(message, 0), come)
+            return come.is_finished(Id(message, 0))
+        return is_finished(Id(message, 0), come)
 
 
 TWO = ("a", "b")

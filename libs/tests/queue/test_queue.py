@@ -303,13 +303,13 @@ async def test_a_queue_of_an_older_version_without_dead_letters_drops_nothing_mo
 
 async def test_a_drop_trims_nothing_of_a_group_that_is_registered_again_at_once(cluster: MemoryCluster) -> None:
     """The process that drops is slow between its settings and the trim."""
-    drops, goes_on = asyncio.Event(), asyncio.Event()
+    drops, includes = asyncio.Event(), asyncio.Event()
 
     async def pause(_: int) -> None:
         if begun and len(book.operations) > begun[0] + 1 and book.operations[-1].startswith("trim [('queue/cfg"):
             begun.clear()
             drops.set()
-            await goes_on.wait()
+            await includes.wait()
 
     begun: list[int] = []
     book = FaultyBook((await cluster.connect()).book("shop"), pause=pause)
@@ -323,7 +323,7 @@ async def test_a_drop_trims_nothing_of_a_group_that_is_registered_again_at_once(
     await queue.push_many(["first", "second"])
     async with queue.consume(group="audit") as messages:
         await (await anext(messages)).ack()
-        goes_on.set()
+        includes.set()
         await drop
     async with (await Queue.open((await cluster.connect()).book("shop"), "jobs", object)).consume(
         group="audit"

@@ -80,7 +80,7 @@ async def openable(
     shard: int,
     covers: int,
     last: int,
-    goes_on: Callable[[int], bool],
+    includes: Callable[[int], bool],
     dropped: Collection[int] = (),
 ) -> int:
     """Return the seqnum above `covers` up to which messages can be opened, or are dropped, and are old enough.
@@ -93,7 +93,7 @@ async def openable(
         Lost: records are lost.
     """
     async for item in _pushed(log, queue, shard, covers + 1, last):
-        if not goes_on(item.time_ms):
+        if not includes(item.time_ms):
             break
         try:
             PICKER.of(item.seqnum, await log.open(item), about=shard_id(queue, shard))

@@ -257,7 +257,7 @@ class Consumer(Generic[T]):
         for task in ends:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
-        saying = asyncio.get_running_loop().create_task(self._say_that_it_leaves(), name="bokiqueue leaves")
+        saying = asyncio.get_running_loop().create_task(self._announce_leaving(), name="bokiqueue leaves")
         try:
             return await self._finish(finish_s)
         finally:
@@ -283,7 +283,7 @@ class Consumer(Generic[T]):
         """Release all owned and possibly claimed shards, within `LEAVE_S`. Return the errors of those that were not released."""
         shards = sorted({*self._owners, *self._taking})
         works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
-        failed = await _within([self._say_that_it_leaves(), *works], LEAVE_S)
+        failed = await _within([self._announce_leaving(), *works], LEAVE_S)
         if self._not_released and not failed and self._failed is None:
             failed = await _within([self._release_carried()], LEAVE_S)
         if kept := [shard for shard in shards if shard in self._owners or shard in self._taking]:
@@ -305,7 +305,7 @@ class Consumer(Generic[T]):
                 await self._owner_of(shard).withdraw(claim)
             del self._not_released[shard]
 
-    async def _say_that_it_leaves(self) -> None:
+    async def _announce_leaving(self) -> None:
         """Tell the other members to deal no more shards to this one."""
         if self._failed is not None or self._leaves:
             return
@@ -395,7 +395,7 @@ class Consumer(Generic[T]):
     def _fill(self, now_s: float) -> None:
         """Take messages of the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
-        if self._keeps_quiet(owners, now_s):
+        if self._is_quiet(owners, now_s):
             return
         busy = sum(owner.in_flight for owner in owners)
         room = self._limits.prefetch - busy
@@ -414,7 +414,7 @@ class Consumer(Generic[T]):
         elif in_flight > busy:
             next(owner for owner in owners if owner.in_flight).by_itself()
 
-    def _keeps_quiet(self, owners: list[ShardOwner], now_s: float) -> bool:
+    def _is_quiet(self, owners: list[ShardOwner], now_s: float) -> bool:
         """Return True if only a message that is delivered alone may be delivered now; deliver it if possible."""
         if self._alone is not None:
             if self._alone.in_flight and now_s < self._quiet_until_s:
@@ -501,7 +501,7 @@ class Consumer(Generic[T]):
                 return
             self._claims.take(shard, item)
             owner, newest = self._owners.get(shard), self._claims.newest[shard]
-            if owner is not None and newest is not None and owner.is_over(newest):
+            if owner is not None and newest is not None and owner.is_replaced_by(newest):
                 owner.over()
             self._changed.set()
 
@@ -582,12 +582,12 @@ class Consumer(Generic[T]):
             and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
             and claim.seqnum > self._claims.read_at
         ):
-            self._another_took(claim)
+            self._warn_of_rival(claim)
             holder += " (another of this name)"
         dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
         return ShardStanding(holder, shard in self._owners, dead)
 
-    def _another_took(self, claim: Claim) -> None:
+    def _warn_of_rival(self, claim: Claim) -> None:
         """Log once that another process took shards under the name of this member."""
         if claim.by == self._rival:
             return
@@ -632,7 +632,7 @@ class Consumer(Generic[T]):
 
     async def _take(self, shard: int) -> None:
         owner, newest = self._taking.get(shard), self._claims.newest[shard]
-        if owner is None or (newest is not None and owner.is_over(newest)):
+        if owner is None or (newest is not None and owner.is_replaced_by(newest)):
             owner = self._taking[shard] = self._owner_of(shard)
         try:
             await owner.take(newest)
@@ -646,7 +646,7 @@ class Consumer(Generic[T]):
         self._not_released.pop(shard, None)
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
-        if newest is not None and owner.is_over(newest):
+        if newest is not None and owner.is_replaced_by(newest):
             owner.over()  # the claim arrived while the state before it was read
         self.wake()
 

@@ -42,7 +42,7 @@ from bokiqueue.model.events import (
     consumer_id,
     shard_id,
 )
-from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_old, is_over
+from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_finished, is_old
 from bokiqueue.model.rebalance_rules import NOBODY, carried_scope
 from bokiqueue.model.shard_state import Progress, fold
 from bokiqueue.popper import ShardPopper
@@ -145,7 +145,7 @@ class QueueCarried:
         carried = unreadable = 0
         for queue, groups in queues.items():
             try:
-                carried += await self._carry(queue, list(groups), now_ms, fence, carry_ms)
+                carried += await self._rewrite_queue(queue, list(groups), now_ms, fence, carry_ms)
             except Conflict as conflict:
                 if self._log.moved(fence, conflict):
                     raise
@@ -162,7 +162,7 @@ class QueueCarried:
     async def tend(self) -> None:
         """Do nothing: queues need no work between rounds."""
 
-    async def _carry(
+    async def _rewrite_queue(
         self, queue: str, groups: Sequence[tuple[int, str]], now_ms: int, fence: Expected, carry_ms: int
     ) -> int:
         found = await settings.newest(self._log, queue)
@@ -180,23 +180,23 @@ class QueueCarried:
             carried += 1
         await trim_dropped(self._log, turn.found, groups)
         for shard in range(found.config.shards):
-            carried += await self._carry_shard(turn, shard)
+            carried += await self._rewrite_shard(turn, shard)
         return carried
 
-    async def _carry_shard(self, turn: RewriteTurn, shard: int) -> int:
+    async def _rewrite_shard(self, turn: RewriteTurn, shard: int) -> int:
         config = turn.found.config
         if config.mode == "pop":
-            carried, come = await self._carry_pops(turn, shard)
+            carried, come = await self._rewrite_pops(turn, shard)
         else:
             carried, come = 0, []
             for group in sorted(config.groups):
-                carried += await self._carry_group(turn, shard, group)
-                come.append(await self._come(config, shard, group))
-        return carried + await self._carry_messages(turn, shard, come)
+                carried += await self._rewrite_group(turn, shard, group)
+                come.append(await self._progress_of(config, shard, group))
+        return carried + await self._rewrite_messages(turn, shard, come)
 
     # -- progress of groups
 
-    async def _carry_group(self, turn: RewriteTurn, shard: int, group: str) -> int:
+    async def _rewrite_group(self, turn: RewriteTurn, shard: int, group: str) -> int:
         """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records."""
         config = turn.found.config
         tag = tags.queue_owner(config.queue, shard, group)
@@ -211,13 +211,13 @@ class QueueCarried:
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim, config)
-        await self._look_through(progress, config, shard, claim)
+        await self._mark_duplicates(progress, config, shard, claim)
         await checkpoints.make(progress, fence, turn.found)
         await checkpoints.trim()
         await self._log.book.trim([(tag, claim)])
         return 2
 
-    async def _look_through(self, progress: Progress, config: Config, shard: int, last: int) -> None:
+    async def _mark_duplicates(self, progress: Progress, config: Config, shard: int, last: int) -> None:
         """Tell duplicates from first messages as an owner would: otherwise a duplicate would keep waiting for its first."""
         queue, dropped = config.queue, config.dropped
         found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
@@ -227,19 +227,19 @@ class QueueCarried:
             dedup = one.item.dedup
             if one.id.seqnum > read and dedup is not None and progress.window.twice(dedup, one.pushed_ms):
                 progress.ends(one.id)
-            if not progress.is_over(one.id):
+            if not progress.is_finished(one.id):
                 lowest = min(lowest, one.id)
         progress.read = max(read, covers)
         progress.raise_floor(lowest)
 
-    async def _come(self, config: Config, shard: int, group: str) -> Progress:
+    async def _progress_of(self, config: Config, shard: int, group: str) -> Progress:
         """Return the progress of a group that the log shows."""
         last = await self._log.book.now(consistency="linearizable")
         id = consumer_id(config.queue, shard, group)
         found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
         return fold(found.rows, config.groups[group], config.dedup_ms).progress
 
-    async def _carry_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, list[Progress]]:
+    async def _rewrite_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, list[Progress]]:
         """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.
 
         The oldest checkpoint counts, since a process that popped may still fold from it.
@@ -253,12 +253,12 @@ class QueueCarried:
 
     # -- messages
 
-    async def _carry_messages(self, turn: RewriteTurn, shard: int, come: Sequence[Progress]) -> int:
+    async def _rewrite_messages(self, turn: RewriteTurn, shard: int, come: Sequence[Progress]) -> int:
         """Append a new set of messages if an old message waits, then trim the records that the set replaces."""
         queue = turn.found.config.queue
         snapshot = await self._log.book.now(consistency="linearizable")
         before = await old_messages.newest(self._log, queue, shard, snapshot)
-        carrying = _Carrying(self._log, turn, shard, before, snapshot)
+        carrying = _SetRewrite(self._log, turn, shard, before, snapshot)
         await carrying.run(come)
         if carrying.covers <= before.covers and not (before.covers and turn.is_old(before.time_ms)):
             return 0
@@ -270,7 +270,7 @@ class QueueCarried:
         return carrying.parts
 
 
-class _Carrying:
+class _SetRewrite:
     """A set of messages while it is appended.
 
     Attributes:
@@ -301,7 +301,7 @@ class _Carrying:
             return
         part = SetPartBuilder()
         async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
-            if come and all(is_over(one.id, group) for group in come):
+            if come and all(is_finished(one.id, group) for group in come):
                 continue
             if not part.takes(one):
                 await self._append(part.cut(), last=False)

@@ -148,7 +148,7 @@ class Peeked(NamedTuple):
     """An unfinished message.
 
     Attributes:
-        attempts: the number of failed attempts, including the one under way.
+        attempts: the number of failed attempts, plus one while a handler has the message.
         state: "waits", "in flight" or "delayed"; "unopened" for a whole record that this program cannot open, with the
             reason as `body`.
     """

@@ -228,7 +228,7 @@ class DeliverySchedule:
             id = Id(seqnum, index)
             if compares and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
-            if not self.progress.is_over(id):
+            if not self.progress.is_finished(id):
                 self._keep(BufferedMessage(id, item, time_ms))
         self.reaches(seqnum)
 
@@ -270,9 +270,9 @@ class DeliverySchedule:
         for id in [id for id in self.entries if id.seqnum in self._dropped and id not in self.flights]:
             self._remove(id)
         self._unopened = {one: None for one in self._unopened if one not in self._dropped}
-        self._pass_on()
+        self._release_waiting()
 
-    def _pass_on(self) -> None:
+    def _release_waiting(self) -> None:
         """Release messages that waited behind unopened records which are gone now, and tell duplicates among them."""
         undivided = self._undivided_from()
         for id, entry in list(self.entries.items()):
@@ -297,18 +297,18 @@ class DeliverySchedule:
         """Finish a message that is not in flight."""
         item = self.entries.pop(id).item
         key = item.key
-        self._no_more(id, item)
+        self._forget_message(id, item)
         if self._only is not None and not self._only(item):
             self._others -= 1
         elif key is not None:
             self._keys[key].remove(id)
-            self._less_urgent(key, item.priority)
+            self._forget_priority(key, item.priority)
             if not self._keys[key]:
                 del self._keys[key]
             else:
                 self._following -= 1
 
-    def _no_more(self, id: Id, item: Item) -> None:
+    def _forget_message(self, id: Id, item: Item) -> None:
         """Forget a message that was in memory."""
         self._bytes -= memoryview(item.body).nbytes
         self._suspects.discard(id)
@@ -331,7 +331,7 @@ class DeliverySchedule:
         if id > self.progress.upto:
             self._fresh.append(id)
         elif self._suspecting and self.progress.is_delivered(id) and not self._waits(head):
-            self._died_with(entry)
+            self._restrict(entry)
         due_ms = self.progress.due.get(id)
         if due_ms is not None:
             entry.due_ms = due_ms
@@ -346,7 +346,7 @@ class DeliverySchedule:
                 return
         self._line_up(entry)
 
-    def _died_with(self, entry: BufferedMessage) -> None:
+    def _restrict(self, entry: BufferedMessage) -> None:
         """Restrict a message that the owner before had delivered when it died."""
         guard = self.progress.guarded.get(entry.id, 0)
         if not guard:
@@ -579,20 +579,20 @@ class DeliverySchedule:
         """Finish a message that was acked or given up."""
         entry = self.entries.pop(id)
         del self.flights[id]
-        self._no_more(id, entry.item)
+        self._forget_message(id, entry.item)
         key = entry.item.key
         if key is not None:
             waiting = self._keys[key]
             assert waiting[0] == id, "the messages of a key are decided in order"
             waiting.popleft()
-            self._less_urgent(key, entry.item.priority)
+            self._forget_priority(key, entry.item.priority)
             if waiting:
                 self._following -= 1
                 self._line_up(self.entries[waiting[0]])
             else:
                 del self._keys[key]
 
-    def _less_urgent(self, key: str, priority: int) -> None:
+    def _forget_priority(self, key: str, priority: int) -> None:
         """Forget the priority of a finished message of a key."""
         if priority:
             self._urgent[key].remove(priority)
@@ -660,7 +660,7 @@ class DeliverySchedule:
             self._fresh.popleft()
         self._unopened = {one: None for one in self._unopened if one >= seqnum}
         self.reached = max(self.reached, seqnum - 1)
-        self._pass_on()
+        self._release_waiting()
 
     def raise_floor(self) -> None:
         """Raise the floor of the progress to the first unfinished message."""

@@ -34,9 +34,9 @@ class WaitingMessage(NamedTuple):
     item: Item
 
 
-def is_over(id: Id, group: Progress) -> bool:
+def is_finished(id: Id, group: Progress) -> bool:
     """Return True if a group with this progress needs a message no longer."""
-    return id < group.floor or (id.seqnum <= group.read and group.is_over(id))
+    return id < group.floor or (id.seqnum <= group.read and group.is_finished(id))
 
 
 def is_old(time_ms: int, now_ms: int, carry_ms: int) -> bool:

@@ -11,7 +11,7 @@
 - Members may disagree about which of them are alive; the fence of each shard decides.
 - A carrier replaces an old claim by one for no member, whose token names the member of the old claim. That member may be
   alive: its settings and the carrier's differ, or the log's clock jumped. Until it is dead, the shard is still its own.
-- A shard that comes back to the same member, or that a member released, was not left by a process that died: `spares`.
+- A shard that returns to the same member, or that a member released, was not left by a process that died: `spares`.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Progress:
         self.guarded: dict[Id, int] = {}
         self.window: Final = window
 
-    def is_over(self, id: Id) -> bool:
+    def is_finished(self, id: Id) -> bool:
         """Return True if a message is finished."""
         return id < self.floor or id in self.over
 
@@ -129,10 +129,10 @@ class Progress:
         """Return True if a message is delivered and undecided: its handler may have died with it."""
         if id.seqnum in self.unopened and id not in self.attempts:
             return False
-        return id <= self.upto and id not in self.held and id not in self.due and not self.is_over(id)
+        return id <= self.upto and id not in self.held and id not in self.due and not self.is_finished(id)
 
     def attempt(self, id: Id) -> int:
-        """Return the number of failed attempts, including the one under way."""
+        """Return the number of failed attempts, plus one if an attempt is under way."""
         return self.attempts.get(id, 1 if self.is_delivered(id) else 0)
 
     def next_attempt(self, id: Id) -> int:
@@ -144,12 +144,12 @@ class Progress:
         match event:
             case Delivered(upto=upto, held=held, again=again, unopened=unopened, guarded=guarded):
                 self.unopened.update((seqnum, None) for seqnum in unopened if seqnum >= self.floor.seqnum)
-                self.held.update(id for id in held if not self.is_over(id))
+                self.held.update(id for id in held if not self.is_finished(id))
                 self.upto = max(self.upto, upto)
                 for seqnum, index, attempt in again:
                     self._handed_out(Id(seqnum, index), attempt)
                 self.guarded.update(
-                    (id, guard) for seqnum, index, guard in guarded if not self.is_over(id := Id(seqnum, index))
+                    (id, guard) for seqnum, index, guard in guarded if not self.is_finished(id := Id(seqnum, index))
                 )
             case Acked(ids=ids) | Dead(ids=ids):
                 for id in ids:
@@ -157,7 +157,7 @@ class Progress:
             case Nacked(items=items):
                 for seqnum, index, attempt, due_ms in items:
                     id = Id(seqnum, index)
-                    if not self.is_over(id):
+                    if not self.is_finished(id):
                         self.held.discard(id)
                         self.guarded.pop(id, None)
                         self.attempts[id], self.due[id] = attempt, due_ms
@@ -165,7 +165,7 @@ class Progress:
                 pass
 
     def _handed_out(self, id: Id, attempt: int) -> None:
-        if self.is_over(id):
+        if self.is_finished(id):
             return
         self.held.discard(id)
         self.due.pop(id, None)

@@ -342,7 +342,7 @@ class ShardOwner:
         """True if this is the shard's owner, as far as it knows."""
         return bool(self.claim)
 
-    def is_over(self, newest: Claim) -> bool:
+    def is_replaced_by(self, newest: Claim) -> bool:
         """Return True if the claim of another owner replaced this one's, or the one that this one replaces."""
         above = self.fence.claim or (self._last.seqnum if self._last is not None else 0)
         return newest.seqnum > above and not self.fence.is_mine(newest)
@@ -483,7 +483,7 @@ class ShardOwner:
         if not self._delivers:
             return []
         room = min(most, self._room(now_s))
-        return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
+        return self._send_batch(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
 
     def wants_alone(self, now_s: float) -> bool:
         """Return True if a message may be delivered only while the member has no other."""
@@ -491,7 +491,7 @@ class ShardOwner:
 
     def take_delivery_alone(self, now_s: float) -> list[Delivery]:
         """Return one such message, as `take_deliveries` does."""
-        return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
+        return self._send_batch(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
 
     def by_itself(self) -> None:
         """Record that the message just delivered is the only one of the member."""
@@ -510,7 +510,7 @@ class ShardOwner:
         """Let messages that are delivered alone wait: the member has others that do not end."""
         self._owned().postpone_alone(self._clock.now_ms(now_s))
 
-    def _out(self, batch: DeliveryBatch, now_s: float) -> list[Delivery]:
+    def _send_batch(self, batch: DeliveryBatch, now_s: float) -> list[Delivery]:
         for delivery in batch.dead:
             died = self._owned().progress.guarded.get(delivery.entry.id) is not None
             self._give_up(delivery, TOO_OFTEN, Failure(DIED if died else ""))
@@ -633,10 +633,10 @@ class ShardOwner:
         """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
-        self._comes_again(receipt.id, lost)
+        self._redeliver(receipt.id, lost)
         return self._sent
 
-    def _comes_again(self, id: Id, lost: Redelivery) -> None:
+    def _redeliver(self, id: Id, lost: Redelivery) -> None:
         """Redeliver a pinned message, or give it up."""
         schedule = self._owned()
         attempt = schedule.flights[id].attempt
@@ -709,7 +709,7 @@ class ShardOwner:
             return
         if happened:
             self._owned().over(receipt.id)
-            self._ended_one()
+            self._one_ended()
         else:
             self._owned().unpin(receipt.id)
 
@@ -786,9 +786,9 @@ class ShardOwner:
             schedule.again(id, attempt, due_ms)
         if not sent.done():
             sent.set_result(None)
-        self._ended_one()
+        self._one_ended()
 
-    def _ended_one(self) -> None:
+    def _one_ended(self) -> None:
         self._read_on()
         self._ended.set()
         self._host.wake()
@@ -834,9 +834,9 @@ class ShardOwner:
                 continue
             if receipt.id in acked:
                 self._owned().over(receipt.id)
-                self._ended_one()
+                self._one_ended()
             else:
-                self._comes_again(receipt.id, lost)
+                self._redeliver(receipt.id, lost)
 
     async def _checkpoint(self) -> None:
         schedule = self._owned()

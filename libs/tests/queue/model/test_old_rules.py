@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bokiqueue.model.events import Id, Item
-from bokiqueue.model.old_rules import PART_BYTES, RewriteTimer, SetPartBuilder, WaitingMessage, is_old, is_over
+from bokiqueue.model.old_rules import PART_BYTES, RewriteTimer, SetPartBuilder, WaitingMessage, is_finished, is_old
 from bokiqueue.model.shard_state import DedupWindow, Progress
 
 BODY = msgspec.Raw(msgspec.msgpack.encode("x" * (PART_BYTES // 4)))
@@ -16,7 +16,7 @@ def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
     group.read = 6
     for id in (Id(4, 0), Id(7, 0)):
         group.ends(id)
-    assert [is_over(Id(seqnum, 0), group) for seqnum in range(2, 8)] == [True, False, True, False, False, False]
+    assert [is_finished(Id(seqnum, 0), group) for seqnum in range(2, 8)] == [True, False, True, False, False, False]
 
 
 def test_what_is_half_as_old_is_carried_too_when_it_is_the_turn_of_its_queue() -> None:

@@ -24,7 +24,7 @@ def story(seed: int) -> list[ConsumerEvent]:
     chances, events = random.Random(seed), list[ConsumerEvent]()
     state = Progress(1, DedupWindow(0))
     for _ in range(12):
-        ids = [id for number in range(1, 7) if not state.is_over(id := Id(number, 0))]
+        ids = [id for number in range(1, 7) if not state.is_finished(id := Id(number, 0))]
         if not ids:
             break
         id = chances.choice(ids)
@@ -88,7 +88,7 @@ def test_below_the_floor_all_is_over_and_forgotten() -> None:
     progress.raise_floor(Id(4, 0))
     assert (progress.floor, progress.over) == (Id(4, 0), {Id(5, 0)})
     progress.raise_floor(Id(progress.read + 1, 0))
-    assert (progress.floor, progress.over, progress.is_over(Id(9, 3))) == (Id(10, 0), set(), True)
+    assert (progress.floor, progress.over, progress.is_finished(Id(9, 3))) == (Id(10, 0), set(), True)
     progress.apply(Nacked("s", ((2, 0, 1, 5),)))
     assert not progress.due
 
