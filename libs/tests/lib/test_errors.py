@@ -1,4 +1,4 @@
-"""Errors of libraries say what may be done."""
+"""Errors of libraries: whether they are retryable and definite."""
 
 from __future__ import annotations
 

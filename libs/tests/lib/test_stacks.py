@@ -36,7 +36,7 @@ def test_a_formatted_stack_keeps_the_frames_of_users() -> None:
 
 
 def _made(name: str, body: str) -> object:
-    """A function in a file of a name."""
+    """Return a function that is defined in a file of this name."""
     found: dict[str, object] = {}
     exec(compile(body, name, "exec"), found)
     return found["run"]

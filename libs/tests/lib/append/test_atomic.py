@@ -1,4 +1,4 @@
-"""Effects of several libraries: all or none, one append."""
+"""Effects of several libraries in one append: all of them or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One holder at a time, whatever dies, and whoever comes second."""
+"""Fences: one holder at a time after any crash and any race."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_of_many_who_want_it_one_gets_it(book: boki.Book) -> None:
 
 
 async def test_a_claim_of_another_fence_in_the_stream_is_not_taken_for_ones_own(book: boki.Book) -> None:
-    """Two long names may have one tag: the name is compared."""
+    """Two long names may share a tag, so readers compare the name."""
     log = Log(book)
     other = Fence(log, TAG, "other", who="other")
     await other.take(None)
@@ -81,7 +81,7 @@ async def test_a_claim_of_another_fence_in_the_stream_is_not_taken_for_ones_own(
 
 @pytest.mark.parametrize("kind", UNKNOWNS)
 async def test_a_claim_whose_answer_was_lost_is_the_holders(book: boki.Book, kind: str) -> None:
-    """The naive rule (a Conflict means that somebody else won) leaves a fence that nobody holds."""
+    """The naive rule, that a Conflict means that another process won, leaves a fence without a holder."""
     for at in range(6):
         faulty = FaultyBook(book, Fault(at, kind))  # type: ignore[arg-type]
         _, fence = fence_of(faulty, f"me{kind}{at}")
@@ -91,7 +91,7 @@ async def test_a_claim_whose_answer_was_lost_is_the_holders(book: boki.Book, kin
 
 
 async def test_ones_own_claim_that_came_between_is_ones_own(cluster: MemoryCluster) -> None:
-    """A Conflict that one's own record caused: the holder follows from the state, not from the Conflict."""
+    """A Conflict caused by the process's own record: the holder follows from the state of the stream, not from the Conflict."""
     book = (await cluster.connect()).book("b")
     fence = fence_of(book, "me")[1]
     last = await fence.current()
@@ -101,7 +101,7 @@ async def test_ones_own_claim_that_came_between_is_ones_own(cluster: MemoryClust
 
 
 async def holding(book: BookPort, who: str) -> None:
-    """A process: claims, then writes twice under its claim."""
+    """Claim the fence, then append two records under the claim."""
     log, fence = fence_of(book, who)
     claim = await fence.take(await fence.current())
     for number in range(2):
@@ -109,7 +109,7 @@ async def holding(book: BookPort, who: str) -> None:
 
 
 async def check(book: boki.Book) -> None:
-    """Nothing of a claim is in the log behind a newer claim."""
+    """Assert that no record under a claim is in the log behind a newer claim."""
     log = Log(book)
     claims, at_most = [], 0
     async for item in book.read(start=1):
@@ -164,7 +164,7 @@ def test_tokens_are_counted_so_that_a_run_that_is_repeated_writes_the_same() -> 
 
 
 async def test_a_claim_of_an_older_version_is_read_and_taken_over(book: boki.Book) -> None:
-    """Older versions wrote the process's own token, or none."""
+    """Older versions wrote the token of the process, or none."""
     log = Log(book)
     for token in ("", log.by):
         at = await log.append(Contribution((TAG,), {}, (Claimed("x", "me", token),)))

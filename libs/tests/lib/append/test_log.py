@@ -1,4 +1,4 @@
-"""Appends that never guess, and records as they are read."""
+"""Appends with known and unknown outcomes, decoded records, tokens of workers, and the log's clock."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Zipped:
 
 
 class Elsewhere:
-    """A payload hook that keeps what is large in another place."""
+    """A payload hook that stores large payloads elsewhere."""
 
     name = "elsewhere"
 
@@ -210,7 +210,7 @@ class StandsStill:
 
 
 def test_the_time_is_that_of_the_newest_record_and_what_passed_since() -> None:
-    """Until the time of something that was sent shows that the log's time stood still."""
+    """The clock runs ahead until the time of a sent record shows that the log's time stood still."""
 
     async def run() -> None:
         clock = StandsStill()
@@ -269,7 +269,7 @@ def test_time_goes_on_between_records_and_never_back() -> None:
 
 
 def test_it_is_not_later_than_what_was_sent_then_was_ordered_at() -> None:
-    """The log's time stands still: what is sent half a minute later has the same."""
+    """The log's time stands still: a record sent half a minute later has the same time."""
     clock = LogClock()
     clock.observe(1_000, 10.0)
     clock.at_most(1_000, 40.0)

@@ -1,4 +1,4 @@
-"""Leases by observed silence: whose clock counts, and who stops first."""
+"""Leases by observed silence: the clocks that count, and the order in which members stop and are taken for dead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_living_are_named_in_order() -> None:
 
 
 def test_who_cannot_append_stops_before_others_take_over() -> None:
-    """They count from when they read the heartbeat, which was after it was sent: so the member is never the last to know."""
+    """Others count from the reading of a heartbeat, which is after its sending, so the member stops before they take over."""
     sent_s, read_s, lease_s = 10.0, 10.5, 15.0
     observer = Observer(lease_s, 0.0)
     observer.seen("a", 1, read_s)

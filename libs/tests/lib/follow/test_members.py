@@ -1,4 +1,4 @@
-"""Who is alive: seen, and silent."""
+"""Members that are alive, silent, or leaving."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS_LIMIT = 10_000
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Lets others run until something holds."""
+    """Let other tasks run until a condition holds."""
     for _ in range(TURNS_LIMIT):
         if condition():
             return
@@ -52,7 +52,7 @@ async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> 
 
 
 async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: MemoryCluster) -> None:
-    """With a lease of no time at all, whoever does not beat at this moment is dead."""
+    """With a lease of 0 s, a member without a heartbeat at this moment is dead."""
     book: boki.Book = (await cluster.connect()).book("b")
     members = Members(Log(book), "g", "a", lease_s=0.0)
     assert not members.may_act() and members.alive() == [] and not members.dead("b")
@@ -63,7 +63,7 @@ async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: Me
 
 
 async def test_a_member_with_a_shorter_lease_takes_no_other_for_dead(cluster: MemoryCluster) -> None:
-    """It begins behind the heartbeat of the other one, and would be silent about it for a lease of its own: no time at all."""
+    """The observer starts behind the other member's heartbeat, and its own lease of 0 s would make the other one dead at once."""
     book = (await cluster.connect()).book("b")
     async with Members(Log(book), "g", "long", lease_s=1e6) as long:
         await long.beat()
@@ -75,7 +75,7 @@ async def test_a_member_with_a_shorter_lease_takes_no_other_for_dead(cluster: Me
 
 
 async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCluster) -> None:
-    """Its answer took longer than a lease: others may have taken it for dead before it came."""
+    """An answer took longer than a lease: others may have taken the member for dead before it arrived."""
     loop = asyncio.get_running_loop()
 
     async def slowly(number: int) -> None:
@@ -109,7 +109,7 @@ async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exce
 
 
 class BreaksOnce(FaultyBook):
-    """A book whose first cursor ends with an error that may be tried again."""
+    """A book whose first cursor ends with a retryable error."""
 
     broke = False
 

@@ -1,4 +1,4 @@
-"""What is new, queried together."""
+"""Batched queries for new records."""
 
 from __future__ import annotations
 

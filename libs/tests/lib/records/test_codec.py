@@ -1,4 +1,4 @@
-"""Values of users: what is JSON comes back as it was, the rest is refused before it is sent."""
+"""Values of users: JSON is restored unchanged, other values are refused before they are sent."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_does_not_fit_its_type_says_where() -> None:
 
 
 class Model:
-    """What pydantic's models look like from here: it need not be installed."""
+    """The methods of a pydantic model, so that pydantic need not be installed."""
 
     def __init__(self, n: int) -> None:
         self.n = n

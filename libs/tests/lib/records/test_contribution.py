@@ -1,4 +1,4 @@
-"""What libraries add to one record, and when it is too much."""
+"""Contributions of libraries to one record, and its bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of several libraries in one: who reads what, and what is refused."""
+"""Records with events of several libraries: which events each library reads, and which records are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags of libraries: within bounds, apart from each other, the same for ever."""
+"""Tags of libraries: within bounds, distinct, and the same in every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to carry, what is left to owners, and what the carrier's own records leave."""
+"""Turns of carriers, records that are left to other libraries, and trims of the carriers' own records."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Wall:
 
 
 class Owned(Event, tag="queue.push", frozen=True):
-    """Of a library that has owners."""
+    """An event of a library with owners."""
 
     id: str
 
 
 class Noted(Event, tag="toy.note", frozen=True):
-    """Of a library that has none."""
+    """An event of a library without owners."""
 
     id: str
 
 
 class Toy:
-    """Notes what it is given; carrying appends one record under the fence."""
+    """A library that notes its records; its `carry` appends one record under the fence."""
 
     def __init__(self, log: Log, library: str = "toy") -> None:
         self.library = library
@@ -139,7 +139,7 @@ async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: l
 
 
 async def test_a_claim_is_found_though_its_holder_trims_those_before(logs: list[Log]) -> None:
-    """Who loses, or looks, while claims come and go reads the newest, not a gap."""
+    """A process that loses or looks while claims are appended and trimmed reads the newest one, not a gap."""
     one, other = logs
     slow, fast = (
         Fence(one, rewriter("toy"), "the turn", who="slow"),
@@ -158,7 +158,7 @@ async def test_a_claim_is_found_though_its_holder_trims_those_before(logs: list[
 
 @in_virtual_time
 async def test_who_carries_few_libraries_keeps_nobody_from_carrying_the_rest() -> None:
-    """The first has its turn before the other one comes, and repeats it for as long as it lives."""
+    """The first carrier has its turn before the second one starts, and repeats it until it stops."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         one, other = [Log((await cluster.connect()).book("b")) for _ in range(2)]
         few, many = [Toy(one, "toy")], [Toy(other, "toy"), Toy(other, "queue")]
@@ -175,7 +175,7 @@ async def test_who_carries_few_libraries_keeps_nobody_from_carrying_the_rest() -
 
 
 class Lives(NamedTuple):
-    """A process that carries: from when, for how long (in rounds), and what."""
+    """A process with a carrier: its first round, its number of rounds, and its libraries."""
 
     begins: float
     lasts: float
@@ -217,7 +217,7 @@ def test_each_library_is_carried_within_two_rounds_whoever_comes_and_goes(lives:
 
 
 async def carried_by(lives: list[Lives]) -> dict[str, list[float]]:
-    """When each library was carried, in rounds from the beginning."""
+    """Return the rounds in which each library was rewritten."""
     carried: dict[str, list[float]] = {library: [] for library in "abc"}
     now = asyncio.get_running_loop().time
     began = now()
@@ -259,7 +259,7 @@ async def test_what_a_library_cannot_read_or_carry_keeps_its_term_and_no_others(
     wall.ms += REWRITE_MS
 
     class Old(Toy):
-        """Of an older version."""
+        """An event of an older version."""
 
         def collect(self, read: Read) -> int:
             raise UnknownEvent("upgrade it")

@@ -1,4 +1,4 @@
-"""Checkpoints: which count, and what may be trimmed by them."""
+"""Checkpoints: which ones are complete, and the trims that they allow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_parts_are_the_whole_and_within_their_bound(state: bytes, limit: int) ->
 
 @given(st.randoms(use_true_random=False))
 def test_those_count_of_which_all_parts_are_there(rng: random.Random) -> None:
-    """Writers that die in mid-course, and others that begin meanwhile: only what is complete counts."""
+    """Writers die between parts and others begin meanwhile: only complete checkpoints count."""
     parts: list[CheckpointPart] = []
     expected: list[WholeCheckpoint] = []
     for number in range(rng.randrange(8)):

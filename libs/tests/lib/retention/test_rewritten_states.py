@@ -1,4 +1,4 @@
-"""States that are appended anew: many by one record, those that moved are left, under a fence that holds."""
+"""Rewriting of states: many in one record, without streams that moved, under a fence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def log() -> AsyncIterator[Log]:
 
 
 async def append_notes(log: Log, *names: str) -> dict[str, State]:
-    """Appends a note to each stream; returns it as the newest state of it."""
+    """Append a note to each stream, and return the notes as the newest states."""
     return {name: State(name, await log.append(Contribution((name,), {}, (Note(name),))), Note(name)) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Trims, many at once."""
+"""Trims of many streams by few commands."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_it_is_bounded(book: boki.Book, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_what_was_added_together_is_never_split(book: boki.Book) -> None:
-    """A command forgets at one place: half of an id would be an id without a beginning."""
+    """A command forgets at one place of the log: an id of which only some streams are forgotten would have no beginning."""
     await book.append(b"x")
     counted = FaultyBook(book)
     trimmer = Trimmer(counted)

@@ -1,4 +1,4 @@
-"""The explorer finds what is wrong with a naive program, and nothing with a right one."""
+"""The explorer finds the fault of a naive program, and none in a correct one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 
 
 async def two_steps(book: BookPort) -> None:
-    """Naive: both are wanted, or none."""
+    """A naive program that should append both records or none."""
     await book.submit(b"debit", tags=["a"])
     await book.submit(b"credit", tags=["b"])
 
@@ -42,7 +42,7 @@ async def test_one_record_for_both_survives_every_crash() -> None:
 
 
 async def count_naively(book: BookPort) -> None:
-    """Appends again when the answer was lost, or after a restart."""
+    """Append again after a lost answer or a restart."""
     try:
         await book.submit(b"1", tags=["n"])
     except boki.OutcomeUnknown:
@@ -50,7 +50,7 @@ async def count_naively(book: BookPort) -> None:
 
 
 async def count_once(book: BookPort) -> None:
-    """Under a condition; and from the Conflict nothing is concluded, because one looks first."""
+    """Append under an expectation, and look at the log before the append and after a Conflict."""
     if await book.read_prev("n", consistency="linearizable") is None:
         ticket = book.submit(b"1", tags=["n"], expect={"n": None})
         try:
@@ -84,7 +84,7 @@ async def test_a_second_process_anywhere() -> None:
 
 
 async def test_pairs_kill_the_recovery_too() -> None:
-    """A program that survives one crash and not two: its second recovery takes the first one's word for done."""
+    """A program that survives one crash and not two: its second recovery trusts the mark of an unfinished first one."""
 
     async def recover(book: BookPort) -> None:
         if await book.read_prev("begun", consistency="linearizable") is None:

@@ -1,4 +1,4 @@
-"""A book that fails where a test says."""
+"""A book with a fault at one operation."""
 
 from __future__ import annotations
 
