@@ -36,7 +36,7 @@ from bokiqueue.checkpoint import checkpointing
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokiqueue.model import delivery_rules
 from bokiqueue.model.events import PICKER as EVENTS
-from bokiqueue.model.events import Pushed
+from bokiqueue.model.events import Config, Pushed
 from bokiqueue.model.items import body_of
 from bokiqueue.shard import arrivals
 from bokiqueue.sharding import shard_of
@@ -387,6 +387,8 @@ class Oracle:
         self.order: Final[defaultdict[str, list[int]]] = defaultdict(list)
         self.dead: Final[Counter[int]] = Counter()
         self.attempts: Final[dict[int, int]] = {}
+        self.often_since = 0
+        """Place at which the group that comes and goes was registered last."""
         self.times: Final = {seqnum: time_ms for seqnum, (time_ms, _) in witness.records.items()}
         for seqnum, (_, envelope) in sorted(witness.records.items()):
             for event in PICKER.of(seqnum, envelope):
@@ -395,6 +397,8 @@ class Oracle:
                     self.effects[group, int(number)] += 1
                     self.order[group].append(int(number))
             for pushed in EVENTS.of(seqnum, envelope):
+                if isinstance(pushed, Config) and pushed.queue == QUEUE:
+                    self.often_since = pushed.groups.get(OFTEN, 0)
                 if isinstance(pushed, Pushed) and pushed.id.startswith(f"{DEAD}/"):
                     for item in pushed.items:
                         body: Any = body_of(object, item)
@@ -434,10 +438,12 @@ class Oracle:
                 of_key = set(wanted_order)
                 found_order = [number for number in self.order[group] if number in of_key]
                 assert found_order == wanted_order, f"{group}, key {key}: handled {found_order}, pushed {wanted_order}"
-        self._check_often(world, counting)
+        self._check_often(world)
         self._check_dead(world)
 
-    def _check_often(self, world: World, counting: list[Push]) -> None:
+    def _check_often(self, world: World) -> None:
+        """The group looks for copies among the pushes since it was registered: a copy for the others may be its first one."""
+        counting = self.counting([one for one in world.pushed if one.seqnum >= self.often_since], world.shape)
         for one in world.pushed:
             found = self.effects[OFTEN, one.number]
             assert found <= 1, f"{OFTEN}: {found} effects of {one}, across registrations"
