@@ -1,7 +1,7 @@
 """Exhaustive search over the states of a small model, breadth first: the first bad execution is a shortest one.
 
-A world is a frozen value. `moves` gives each step that can be taken, with its name and the world after it; `fault` is what is
-wrong with a world, or None. The search is exhaustive for the bounds in the world, unless it reaches `limit`.
+A world is a frozen value. `moves` yields each step that can be taken, with its name and the world after it; `fault` describes what is
+wrong with a world, or is None. The search is exhaustive for the bounds in the world, unless it reaches `limit`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class World(Hashable, Protocol):
-    """One state of a model."""
+    """A state of a model."""
 
     def moves(self) -> Iterator[tuple[str, World]]: ...
 
@@ -20,7 +20,7 @@ class World(Hashable, Protocol):
 
 
 class Found(NamedTuple):
-    """What a search came to: how many states, and the shortest way to a fault, if there is one."""
+    """The result of a search: the number of states, and the shortest execution that leads to a fault, if there is one."""
 
     states: int
     fault: str | None
@@ -31,7 +31,7 @@ W = TypeVar("W", bound=World)
 
 
 def search(start: World, limit: int = 2_000_000) -> Found:
-    """All states that can be reached."""
+    """Search all reachable states."""
     parents: dict[World, tuple[World | None, str]] = {start: (None, "")}
     todo = deque([start])
     while todo:

@@ -1,9 +1,9 @@
-"""What is carried forward out of old terms, as a model over the store's own rules (`checkpoint_rules`): one object, two carriers that
-may die between any two steps and come back with old knowledge, a process that makes checkpoints without a fence, deletion, making
-anew, forgetting, and a reader with a snapshot. Time goes in ticks.
+"""A model of rewriting old records out of old terms, over the store's own rules (`checkpoint_rules`): one object, two carriers that
+may stop between any two steps and resume with old knowledge, a process that makes checkpoints without a fence, deletion, creation after
+deletion, forgetting, and a reader with a snapshot. Time advances in ticks.
 
-In every schedule: who comes now, and who holds a snapshot within the grace, reads what is so; and from every state one carrier that
-runs by itself trims everything old. Without a rule the search finds an execution.
+In every schedule a new reader, and a reader with a snapshot within the grace, reads the right state. From every state one carrier that
+runs alone trims everything old. If a rule is turned off, the search finds an execution that breaks this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=1, retention_ms=3, forget_ms=1, carry_ms=2)
 OLDEST = 2 * AGES.carry_ms + 1
-"""Ticks after which nothing is live any more but what was carried since."""
+"""Ticks after which every live record has been rewritten."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Worker:
-    """One who carries, or (without a fence) makes checkpoints: what he knows, and what he does next."""
+    """A carrier or (without a fence) a checkpointer: its knowledge and its next step."""
 
     fenced: bool
     claim: int = 0
@@ -66,7 +66,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Carried:
-    """The log, and who is about to do what. `budget`: operations, deletions, rounds, crashes, reads, ticks."""
+    """The log, and the next step of each process. `budget`: operations, deletions, rounds, crashes, reads, ticks."""
 
     rules: Rules
     operations: int
@@ -82,7 +82,7 @@ class Carried:
     gone: tuple[int, int] = (0, 0)
     floor: int = 0
     reader: tuple[int, int, int | None, int] | None = None
-    """(snapshot, when it was taken, value, covers) of one who reads; covers -1: not yet."""
+    """(snapshot, when it was taken, value, covers) of a reader; covers is -1 before it has found a checkpoint."""
     wrong: str | None = None
 
     # -- the log
@@ -139,7 +139,7 @@ class Carried:
         return None if snapshot < self.floor else (None, 0)
 
     def read(self, snapshot: int, value: int | None, covers: int) -> tuple[bool, int | None]:
-        """Whether it is Trimmed, and the value."""
+        """Return whether the read raises Trimmed, and the value."""
         rows = [row for row in self.rows("o") if covers < row.seqnum <= snapshot]
         if (covers + 1 < self.marks[0] and covers + 1 <= snapshot) or (not rows and snapshot < self.floor):
             return True, None
@@ -160,7 +160,7 @@ class Carried:
         return None
 
     def _what_stays(self) -> str | None:
-        """What one carrier leaves that runs by itself, from here on."""
+        """Return the records that a carrier leaves if it runs alone from here on."""
         world = replace(self, crashes=0, workers=(Worker(fenced=True),))
         for _ in range(OLDEST + AGES.retention_ms + AGES.forget_ms + 3):
             world = replace(world, now=world.now + 1, rounds=1)
@@ -208,7 +208,7 @@ class Carried:
         return replace(self, workers=(*self.workers[:index], worker, *self.workers[index + 1 :]))
 
     def _step_look(self, index: int, worker: Worker) -> Carried:
-        """Folds the object, and decides whether it is carried."""
+        """Fold the object, and decide whether it is rewritten."""
         wholes, newest = self.wholes(), max((row.seqnum for row in self.rows("o")), default=0)
         if worker.fenced:
             due = must_rewrite(wholes, newest, self.now, AGES)

@@ -1,8 +1,8 @@
-"""Debounced starts as a model: clients who call while a round closes, who look at what is out of date by the time they send, and whose
-answers are lost, so that they call again; a round whose timer fires at any moment.
+"""A model of debounced starts: clients that call while a round closes, that send by an outdated look, and whose answers are lost, so that
+they call again; a round whose timer fires at any moment.
 
-A call whose sender knows its round is in what that round starts, or an older one than that; it is in no other; and no two rounds are
-open at a time. Without a rule the search finds an execution.
+A call whose sender knows its round is in the start of that round or of an older one, and in no other; and no two rounds are open at a
+time. If a rule is turned off, the search finds an execution that breaks this.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        checks: who sent a call looks whether the round had closed before it. signal: a round closes by a signal to itself, and starts the
-            newest call before that one. one_record: the signal, and what others see of it, are one record. marks_last: of two records
+        checks: after sending a call a client looks whether the round had closed before it. signal: a round closes by a signal to itself,
+            and starts the newest call before it. one_record: the signal and the mark that others see are one record. marks_last: of two records
             (`one_record` off) the signal would be the first. chain: the next round's id is made of the one before.
     """
 
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Client:
-    """One who calls once. step: what is next. found: a round. sent: where its call is. joined: the round that it is in."""
+    """A client that calls once. step: the next one. found: a round. sent: where its call is. joined: the round that it is in."""
 
     who: str
     step: str = "looks"
@@ -55,7 +55,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Calls:
-    """The log, who calls, and of each round how many calls it has received, if that matters. `lost`: answers that may be lost still."""
+    """The log, the clients, and how many calls each round has received, if that matters. `lost`: answers that may still be lost."""
 
     rules: Rules
     clients: tuple[Client, ...]
@@ -74,14 +74,14 @@ class Calls:
         return [at for at, row in enumerate(self.log, 1) if row.kind == "start"]
 
     def closed(self, begun: int, at: int) -> bool:
-        """Whether others see that it closed before a place."""
+        """Return whether others see that the round closed before a place."""
         return any(place < at for place in self.places("mark", begun))
 
     def appended(self, *rows: Row) -> Calls:
         return replace(self, log=(*self.log, *rows))
 
     def ran(self, begun: int) -> str | None:
-        """Whose call it started, or will: nothing changes that any more."""
+        """Return the call that the round started or will start, once that is final."""
         for signal in self.places("signal", begun):
             return self.log[max(at for at in self.places("call", begun) if at < signal) - 1].who
         return next((self.log[at - 1].who for at in self.places("run", begun)), None)

@@ -1,9 +1,9 @@
-"""Classes of errors, when a program is deployed anew: a recorded error is rebuilt as the class that it had, or as none.
+"""A model of classes of errors over deployments of a program: a recorded error is rebuilt as the class that it had, or as none.
 
 A program is a few modules with a few names, which lead to classes. A class keeps its identity when it moves to another module or gets
-another name; the names of its importers lead to it still, and say nothing of what it is called there.
+another name; the names of its importers still lead to it, and do not show its name there.
 
-Two things cannot be told apart by names, so no step of the model does them: a name is not given to another class where it led to the
+Two things cannot be distinguished by names, so no step of the model does them: a name is not given to another class where it led to the
 recorded one; and the function does not move to where another class has that name, while the class leaves its module.
 """
 

@@ -1,13 +1,13 @@
-"""What is trimmed of workflows, as models over the library's own rules (`collect_rules`, `partition_fold`).
+"""Models of trimming workflows, over the library's own rules (`collect_rules`, `partition_fold`).
 
-One id: it ends, its end is repeated, it is forgotten, and started again; two who collect, each of whom may die between any two
-steps, and does with old knowledge what he was about to do. No start is refused within retention as expired; it runs once in that time;
-it is found by its attribute; and whatever happened, one who collects by himself trims all of it.
+One id: it ends, its end is rewritten, it is forgotten and started again, with two collectors, each of which may stop between any two
+steps and continue with old knowledge. No start within retention is refused as expired, the id runs once in that time and is found by its
+attribute, and from every state a collector that runs alone trims all of it.
 
-One partition: what its owners start, and others; checkpoints of it, takeover, and owners who do not know that they are none any more.
-Whoever takes it over finds all that is not over.
+One partition: starts by its owners and by others, its checkpoints, takeovers, and owners that do not know that they were replaced. A new
+owner finds all instances that have not ended.
 
-Without a rule the search finds an execution.
+If a rule is turned off, the search finds an execution that breaks this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from libs.tests.models.search import search
 AGES = Ages(grace_ms=0, retention_ms=3, forget_ms=1, carry_ms=2)
 NOTHING = Own()
 ROUNDS = 12
-"""Ticks in which one who collects by himself trims all."""
+"""Ticks in which a collector that runs alone trims everything."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Rules:
 
     Attributes:
         joins: a tomb joins the partition's stream. keeps_time: it has the time of the end. expects: it expects what it replaces.
-        seen: the partition's stream is trimmed after the id was seen to be forgotten. attributes: and after those who have an attribute.
+        seen: the partition's stream is trimmed after the id was seen to be forgotten.
+        attributes: it is also trimmed after the streams of attributes.
     """
 
     joins: bool = True
@@ -61,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Hand:
-    """One who collects: what he knows, and what he does next."""
+    """A collector: its knowledge and its next step."""
 
     step: str = "idle"
     over: Row | None = None
@@ -72,7 +73,7 @@ class Hand:
 
 @dataclass(frozen=True)
 class Id:
-    """The log of one id, and who is about to do what. `log_forgets`: the age at which the log forgets what is empty."""
+    """The log of one id, and the next step of each process. `log_forgets`: the age at which the log forgets what is empty."""
 
     rules: Rules
     starts: int
@@ -131,7 +132,7 @@ class Id:
         return None
 
     def _left(self) -> str | None:
-        """What one who collects by himself leaves."""
+        """Return the records that a collector leaves if it runs alone."""
         world = self
         for _ in range(ROUNDS):
             world = replace(world, now=world.now + 1, ticks=world.now + 2)
@@ -243,9 +244,9 @@ class PartitionRules:
     """Each broken variant turns one off.
 
     Attributes:
-        fence: a checkpoint expects the claim of who owns the partition; without it nothing is lost either.
-        covers: it stands for what it had seen, and nothing above.
-        read: what is not over is read up to where it covers, not what its owner had received.
+        fence: a checkpoint expects the claim of the partition's owner; without it nothing is lost either.
+        covers: it stands for the records that its writer had seen, and no later ones.
+        read: the instances that have not ended are read up to `covers`, not taken from what the owner had received.
     """
 
     fence: bool = True
@@ -255,7 +256,7 @@ class PartitionRules:
 
 @dataclass(frozen=True)
 class Owner:
-    """One who owns the partition, or thinks so: his claim, what he has received, and a checkpoint that he is about to append."""
+    """An owner of the partition, or a replaced one that does not know it: its claim, the records that it received, and a checkpoint to append."""
 
     claim: int
     received: tuple[str, ...] = ()
@@ -283,7 +284,7 @@ class Partition:
         return max(at for at, row in enumerate(self.log, 1) if row[0] == "P")
 
     def found(self) -> set[str]:
-        """What a takeover finds now: records that are not trimmed, folded by the library."""
+        """Return the state that a takeover finds now: the records that are not trimmed, folded by the library."""
         fold = PartitionFold()
         for at, (kind, id, kept, covers) in enumerate(self.log, 1):
             if at < self.mark:

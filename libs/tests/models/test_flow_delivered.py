@@ -1,6 +1,5 @@
-"""What reaches a workflow from outside while it is taken over, as a model: signals join its history and its partition's stream; who
-takes it over reads the history up to its claim, and is fed from the partition's stream, which may be trimmed below. Each signal is
-delivered once, in order.
+"""A model of signals to a workflow while it is taken over: signals join its history and its partition's stream; the new worker reads the
+history up to its claim, and later signals from the partition's stream, which may be trimmed below. Each signal is delivered once, in order.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        drop: what is not above the place up to which the history was read is passed.
-        keep: what comes while the history is read is kept.
+        drop: signals at or below the place up to which the history was read are skipped.
+        keep: signals that arrive while the history is read are kept.
         again: after a gap the history is read again above that place.
     """
 
@@ -30,7 +29,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class TakeOver:
-    """One workflow, a worker that takes it over, and who trims the partition's stream."""
+    """A workflow, a worker that takes it over, and a trimmer of the partition's stream."""
 
     rules: Rules
     signals: int

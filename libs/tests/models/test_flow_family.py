@@ -1,5 +1,5 @@
-"""A transaction with a part in another workflow, as a model: rivals that change what the part reads, takeovers, zombies, a part that is
-cancelled. It happens once, all of it, as if at one moment; without a rule it does not.
+"""A model of a transaction with a part in another workflow: rivals that change the objects that the part reads, takeovers, zombies, a part
+that is cancelled. All of it takes effect once, at one moment, unless a rule is turned off.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        staged: a part writes nothing itself; else it commits what it did. placed: a part reads where its transaction does; else as of now.
-        expected: what a part read is expected by the record; else only what the root read. own: each attempt has parts of its own; else
-        the part is found again by its call. fenced: the record expects the claim of who runs the root.
+        staged: a part writes nothing itself; else it commits its own writes. placed: a part reads as of its transaction; else as of now.
+        expected: the record expects the reads of the part; else only those of the root. own: each attempt has parts of its own; else
+        the part is found again by its call. fenced: the record expects the claim of the root's executor.
     """
 
     staged: bool = True
@@ -43,7 +43,7 @@ class Root:
 
 @dataclass(frozen=True)
 class World:
-    """`store`: (y, w) after each record; a place is an index. The transaction shall make w = y + 10, where a part reads y.
+    """`store`: (y, w) after each record; a place is an index. The transaction is to set w = y + 10, and a part reads y.
     `parts`: place of its transaction, and y as it saw it: -1 not yet, -2 it was cancelled."""
 
     rules: Rules

@@ -1,5 +1,5 @@
-"""Forks in several records as a model, read back by the library's own fold: two who begin forks of one id, either may
-be away for as long as it likes, a collector forgets what never began. There is a whole fork or none; without a rule there is half of one.
+"""Forks in several records as a model, read back by the library's own fold: two processes begin forks of one id, either may
+pause without limit, a collector forgets forks that never began. There is a whole fork or none; with a rule turned off there is half of one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STARTED = Started("y", "n", "d", [[], {}], 0)
 
 
 def _data(who: str) -> list[bytes]:
-    """What a fork's parts have: the last one is empty, as that of the record that starts it is."""
+    """Events of a fork's parts: the last part is empty, as in the record that starts the fork."""
     made = Recorded(1, 0, 0, (Stepped("y", who, "s", "", 0, Outcome()),))
     data = b"".join(histories.split_data(History(STARTED, 0, None, [made], 0, 0)))
     return [data[: len(data) // 2], data[len(data) // 2 :], b""]
@@ -34,7 +34,7 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        last: who begins a fork starts it last; else first. chained: each part expects that nothing was written since the one before; else
+        last: the record that starts a fork is its last; else its first. chained: each part expects that nothing was written since the one before; else
         only the last one does. expected: the last one does; else none.
     """
 
@@ -45,7 +45,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class World:
-    """`log`: (seqnum, who, part), 3 for a start's. `todo`: of each who forks, the parts that are left, and where the last one is."""
+    """`log`: (seqnum, who, part), 3 for a start's. `todo`: for each process, the parts that are left, and the place of the last one."""
 
     rules: Rules
     log: tuple[tuple[int, str, int], ...] = ()
@@ -90,7 +90,7 @@ class World:
             yield "it is forgotten", replace(self, log=(), floor=self.end, collects=self.collects - 1)
 
     def _holds(self, last: int) -> bool:
-        """Whether nothing was written to the history since; of what was forgotten the log does not say so."""
+        """Return whether nothing was written to the history since. The log cannot tell about a forgotten stream."""
         return bool(self.log) and self.log[-1][0] == last
 
 

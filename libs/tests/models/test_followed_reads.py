@@ -1,12 +1,12 @@
-"""Reads from memory of an object that is followed, as a model: one session, the engine that answers it, and a cursor.
+"""A model of reads from memory of a followed object: one session, the engine that answers it, and a cursor.
 
-Others change the object x and whatever else there is; this session appends, appends to another book, is handed the token of another
-session, is moved to an engine that is behind. A request of the cursor has what the session has seen, the answer waits
-until the engine has that, gives one record a page, and may be lost. What is trimmed before it was given is a gap. Time goes on in steps.
+Other sessions change the object x and other objects; this session appends, appends to another book, adopts the token of another session,
+and moves to an engine that is behind. A request of the cursor carries the session's token; the answer waits until the engine has applied
+it, has one record per page, and may be lost. A record that is trimmed before its delivery is a gap. Time advances in steps.
 
-In every execution a read from memory returns the state of some place at or above all that the session has seen, and no older than
-what a read of the log would have returned at some moment of the last `WITHIN` steps. Without a rule the search finds a read that
-is older, or a state that never was.
+In every execution a read from memory returns the state of some place at or above the session's token, and no older than a read of the log
+would have returned at some moment of the last `WITHIN` steps. If a rule is turned off, the search finds a read that is older, or a state
+that never existed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rules:
     """Each broken variant turns one off."""
 
     by_token: bool = True
-    """What the session has seen is its token, and not the highest place of this book that it knows."""
+    """The session has seen up to its token, not up to the highest place of this book that it knows."""
     requested_lately: bool = True
     all_is_given: bool = True
     waits_for_the_token: bool = True
@@ -37,7 +37,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Left:
-    """What may happen still."""
+    """The steps that are left."""
 
     theirs: int = 2
     ours: int = 1
@@ -51,7 +51,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Cursor:
-    """What was given of x, and up to where; all at or below `position` was given, but while it is behind.
+    """The delivered changes of x. All at or below `position` were delivered, unless the cursor is behind.
 
     Attributes:
         covered: what the session may have seen for this to be current; -1: it is not. asked: when that was asked for.
@@ -75,14 +75,14 @@ class World:
     mark: int = 0
     engine: int = 1
     had: tuple[int, ...] = (1,)
-    """What the engine of this session had at least in each step of time."""
+    """The place that the engine of this session had at least applied, in each step of time."""
     token: int = 1
     book: int = 1
     cursor: Cursor | None = None
     view: tuple[int, int] = (1, 1)
     """(changes that are in it, the last of them)."""
     reading: tuple[int, int] | None = None
-    """A view that is read anew, and is to be followed from now on."""
+    """Read the view again, and follow it from now on."""
     wrong: str | None = None
 
     def fault(self) -> str | None:
@@ -161,7 +161,7 @@ class World:
         return replace(self, cursor=cursor, view=view, reading=None)
 
     def _answered(self, cursor: Cursor, covers: int, asked: int) -> World:
-        """One page: at most one record."""
+        """Return a page: at most one record."""
         after = replace(self, token=max(self.token, self.engine), book=max(self.book, self.engine))
         records = [at for at in range(cursor.next, self.engine + 1) if self.log[at - 1] == "x"]
         if cursor.next < self.mark <= self.engine and any(at < self.mark for at in records):

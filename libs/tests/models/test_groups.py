@@ -1,8 +1,8 @@
 """Group commit as a model over the store's own rules (`group_rules`, `turns`): bodies that run while records are on their way, on one
 another's state, quickly or slowly; foreign writes, a fence that moves, answers that are lost, callers that give up.
 
-In every schedule the result is that of some order, each transaction happens once at most, and one that is slow loses to others of
-its process a few times at most. Without a rule the search finds an update that is lost, or a body that starves.
+In every schedule the result is that of some serial order, each transaction takes effect at most once, and a slow one loses to others of
+its process at most a few times. If a rule is turned off, the search finds a lost update, or a body that starves.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bokistore.commit.turns import Turns
 from libs.tests.models.search import search
 
 BY: Final = {1: 1, 2: 10, 3: 1_000, 4: 10_000, 5: 100_000}
-"""What a transaction adds to x; each reads x, the odd ones y too."""
+"""The amount that each transaction adds to x; each reads x, the odd ones y too."""
 FOREIGN: Final = 100
 LOSSES: Final = 2
-"""Of the model: after so many a transaction has the turn."""
+"""The number of losses after which a transaction of the model has the turn."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Group:
     known: int = 1
     """Up to where the process has seen the log: what it knows of x is as of there."""
     moved: int = 0
-    """Where x is known to have moved to."""
+    """The place to which x is known to have moved."""
     runs: int = 0
 
     # -- what is right
@@ -220,7 +220,7 @@ class Group:
         return run.makes if run is not None else 0
 
     def _given_up(self, given_up: int, draft: Draft, by_number: dict[int, int]) -> Group:
-        """A caller gave up while the record was put together."""
+        """Cancel a caller while the record is put together."""
         gone = [number for number, job in by_number.items() if job == given_up]
         rest, dependents = draft.without(gone)
         after = replace(self._with(given_up, replace(self.jobs[given_up - 1], state="ended")), withdraws=0)
@@ -257,7 +257,7 @@ class Group:
         return replace(self._all("ended"), log=(*self.log, row))
 
     def _lost_answer(self) -> Iterator[tuple[str, Group]]:
-        """All whose record it was get an unknown outcome: none of them runs again."""
+        """Give all callers of the record an unknown outcome: none of them runs again."""
         once = replace(self, unknown=self.unknown - 1)
         if self._flying() and not self._moved([self._member(run) for run in self._flying()]):
             yield "it is in the log, and the answer lost", once._committed().named()

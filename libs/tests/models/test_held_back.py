@@ -27,7 +27,7 @@ Kind = Literal["killer", "healthy", "sleeper", "looping"]
 
 @dataclass
 class Claim:
-    """The newest claim of a workflow. `worker`: an incarnation. progressed, under_way: as they are, whoever knows of it."""
+    """The newest claim of a workflow. `worker`: an incarnation. progressed, under_way: the facts, also where no worker knows them."""
 
     seqnum: int
     worker: int
@@ -127,7 +127,7 @@ class World:
         self.at(self.now_s + 2, lambda: self.boot(name))
 
     def lapse(self, worker: int) -> None:
-        """Others take what a worker had."""
+        """Let other workers claim the workflows of a worker."""
         left = [one for one, holder in self.holders.items() if holder == worker]
         if left and not self.alive:
             self.at(self.now_s + 1, lambda: self.lapse(worker))
@@ -141,7 +141,7 @@ class World:
                 self.claim(worker, flow)
 
     def claim(self, worker: int, flow: Flow) -> None:
-        """As `Takeover` does it."""
+        """Claim the workflows, by the rules of `Takeover`."""
         if worker not in self.alive or self.holders[flow.partition] != worker or flow.done_s:
             return
         last, vain = flow.claim, 0

@@ -1,9 +1,10 @@
-"""Locks that are held for days, as a model over the library's own rules (`bokiflow.model.lock_view`): who holds, who waits and who looks
-while the lock is carried by two at a time, each of whom may die between any two steps and come back with old knowledge. A read goes in
-pages, and what it reads may be trimmed between them. Time goes in ticks; no fence is modelled, so two who carry need none.
+"""A model of locks that are held for days, over the library's own rules (`bokiflow.model.lock_view`): workflows hold, wait and look while
+two carriers rewrite the lock, each of which may stop between any two steps and resume with old knowledge. A read goes in pages, and
+records may be trimmed between two of them. Time advances in ticks. No fence is modelled, so two carriers need none.
 
-In every schedule: who is granted it holds it, nobody takes what is held, nobody who waits is forgotten; and from every state one who
-carries by himself trims all that is old, and of a lock that nobody holds that there was one. Without a rule the search finds an execution.
+In every schedule a granted workflow holds the lock, a held lock is not granted to another, and no waiting workflow is forgotten. From every
+state a carrier that runs alone trims all old records, and the stream of a lock without holders. If a rule is turned off, the search finds
+an execution that breaks this.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        expects: a checkpoint expects that there is none since it was looked. again: who saw a gap looks for the checkpoint behind it.
-        readable: what goes, goes after the checkpoint is in the log. idle: what is idle is carried. state: a checkpoint is carried, and not
-            who came a second time. last: of what nobody holds the newest record stays. empties: it is
-            forgotten only after a checkpoint of its empty queue. floor: the log refuses what expects of a stream
-            what it has forgotten.
+        expects: a checkpoint expects that there is no newer one than its writer saw.
+        again: a reader that saw a gap looks for the checkpoint that explains it.
+        readable: records are trimmed after the checkpoint that replaces them is in the log.
+        idle: an idle lock is rewritten.
+        state: its checkpoint is rewritten, and not the entries of its queue, which would get other places.
+        last: the newest record of a lock without holders stays.
+        empties: a lock is forgotten only after a checkpoint of its empty queue.
+        floor: the log refuses an expectation about records of a stream that it has forgotten.
     """
 
     expects: bool = True
@@ -67,10 +71,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Actor:
-    """One who reads, and then does something.
+    """A process that reads the lock, and then takes a step.
 
     Attributes:
-        kind: "takes" and "waits" are workflows, "carries" and "tidies" are rounds of these. step: what is next. number: of its place.
+        kind: "takes" and "waits" are workflows, "carries" and "tidies" are rounds of carriers. step: the next one. number: of its place.
     """
 
     kind: str
@@ -89,7 +93,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Carried:
-    """The log, and who is about to do what. `rounds`, `crashes`, `ticks`: how many more there may be. pages: a read takes two."""
+    """The log, and the next step of each process. `rounds`, `crashes`, `ticks`: how many more there may be. pages: a read takes two."""
 
     rules: Rules
     rounds: int
@@ -124,7 +128,7 @@ class Carried:
         return replace(self, log=(*self.log, Row(len(self.log) + 1, self.now, event)))
 
     def holds(self, stream: str, snapshot: int) -> bool:
-        """Whether a stream is as it is expected to be."""
+        """Return whether an expectation of a stream holds."""
         newest = self.newest(stream)
         if not newest and self.rules.floor:
             return snapshot >= self.floor
@@ -153,7 +157,7 @@ class Carried:
         return [*self.rows("l"), *self.rows("c")]
 
     def old(self) -> bool:
-        """Whether something leads who carries to the lock."""
+        """Return whether a carrier can find the lock by its records."""
         return any(self.now - row.tick >= CARRY for row in self.live())
 
     # -- what is wrong
@@ -166,7 +170,7 @@ class Carried:
         return None
 
     def _what_stays(self) -> str | None:
-        """What one leaves who carries by himself, from here on, and who comes then."""
+        """Return the world after a carrier that runs alone from here on, and a workflow that comes then."""
         world = replace(self, crashes=0, actors=(Actor("carries"),))
         for _ in range(2 * OLDEST):
             world = replace(world, now=world.now + 1, rounds=1)
@@ -228,7 +232,7 @@ class Carried:
             yield actor.step, getattr(self, f"_step_{actor.step}")(index, actor)
 
     def _page(self, actor: Actor, first: int, last: int, then: str) -> Actor:
-        """What one page of a read gives; also that what it gave before is trimmed, or forgotten, by now."""
+        """Return one page of a read, also if records of earlier pages are trimmed or forgotten by now."""
         found = [row for stream in "lc" for row in self.rows(stream) if first <= row.seqnum <= last]
         gap = min(self.mark("l") - 1, last)
         before = actor.trimmed or any(row.stream == "l" for row in actor.found)
@@ -265,7 +269,7 @@ class Carried:
         return self._does(index, replace(actor, step="trim", marks=marks))
 
     def _takes(self, index: int, actor: Actor) -> Carried:
-        """It looked, and takes it if it is free: by a later step."""
+        """Take the lock, which was free when the workflow looked, in a later step."""
         return self._does(index, replace(actor, step="take" if is_free(actor.view.queue, False) else "join"))
 
     def _step_take(self, index: int, actor: Actor) -> Carried:
@@ -284,7 +288,7 @@ class Carried:
         return world._does(index, replace(actor, step="first page", snapshot=number, number=number))
 
     def _stands(self, index: int, actor: Actor) -> Carried:
-        """It waits, and has read how it stands."""
+        """Decide for a waiting workflow that has read the lock's state."""
         state = standing(actor.view.queue, actor.number)
         if state == "gone":
             return replace(self, wrong=f"{actor.number} waits, and is forgotten")
@@ -321,7 +325,7 @@ def _with(pair: tuple[int, int], at: int, value: int) -> tuple[int, int]:
 
 
 class Bounds(NamedTuple):
-    """How much there may be of what; see `Carried`."""
+    """The bounds of a search; see `Carried`."""
 
     rounds: int
     crashes: int

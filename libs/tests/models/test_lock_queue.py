@@ -1,5 +1,5 @@
-"""Locks as a model, over the library's own rules (`bokiflow.model.lock_rules`): workflows of several tasks, children, time-outs, looks that
-are out of date when the append lands. Nobody holds a lock beside somebody else, and nobody waits for ever; without a rule they do.
+"""A model of locks, over the library's own rules (`bokiflow.model.lock_rules`): workflows of several tasks, children, time-outs, looks that
+are outdated when the append lands. No lock has two exclusive holders, and no workflow waits without end, unless a rule is turned off.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        condition: what is taken because it was free expects that the lock did not move. younger: who has something waits for younger
-            ones only. children: so do children. serial: a workflow asks for one lock after the other. leave: who does not wait any
-            more leaves the queue, though its turn had come meanwhile.
+        condition: the record that takes a free lock expects that the lock did not move. younger: a workflow with a lock waits for younger
+            ones only. children: so do children. serial: a workflow asks for one lock after the other. leave: a workflow that stops
+            waiting leaves the queue, even if its turn had come meanwhile.
     """
 
     condition: bool = True
@@ -42,12 +42,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Task:
-    """What is left to do: "+a" takes a lock exclusively, "*a" shares it, "-a" gives it back, ">1" waits for another workflow's end,
-    "&a" until another task of its own has that lock, or is over."""
+    """The steps that are left: "+a" takes a lock exclusively, "*a" shares it, "-a" releases it, ">1" waits for another workflow's end,
+    "&a" until another task of its own has that lock, or has ended."""
 
     todo: tuple[str, ...]
     looked: tuple[int, bool] | None = None
-    """As of which place of the lock, and whether it was free."""
+    """The place of the lock at the look, and whether it was free."""
     waits: int = 0
 
     @property
@@ -165,7 +165,7 @@ class Locks:
         return after._flow(at, replace(flow, held=kept))._with(at, which, Task(flow.tasks[which].todo[1:]))
 
     def _given_up(self, at: int, knows: bool = True) -> Locks:
-        """It releases all, leaves all queues, and ends. `knows`: of each turn that has come."""
+        """Release all locks, leave all queues, and end. `knows`: whether the workflow has seen each turn that has come."""
         flow, after = self.flows[at], self
         have = {number for _, number in flow.held}
         for name, queue in self.queues:

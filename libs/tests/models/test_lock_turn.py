@@ -1,8 +1,8 @@
-"""Why the turn of who waits for a lock is a record before anything happens under the lock: a model of one workflow that waits with a
-time-out, is cancelled perhaps, and dies at any step.
+"""A model of a workflow that waits for a lock with a time-out, may be cancelled, and dies at any step. It shows why the workflow's turn is
+recorded before anything happens under the lock.
 
-What its code asked to happen outside is asked for by its history too, whoever replays it: else something happened that, by the log, never
-did. Two ways without that record are tried, and for each an execution is found that leads there.
+Every replay of its history asks for the same outside effects as its code did; otherwise an effect happened that, by the log, never did.
+For two designs without that record the search finds an execution that leads there.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Code:
 
     @property
     def way(self) -> str:
-        """Which way it went: into the lock's block, or out of it."""
+        """The branch of the code: into the lock's block, or out of it."""
         return self.delivered[0] if self.delivered else ""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The log (of the workflow, and of the lock that somebody else releases), and what runs.
+    """The log (of the workflow, and of the lock that another workflow releases), and the running code.
 
     Attributes:
-        log: "place", "release", "cancel", "turn", "timer", "result", in order; and up to where it had seen the log, whoever wrote it of the
-            workflow itself. code: None: nobody runs it.
+        log: "place", "release", "cancel", "turn", "timer", "result", in order; and up to where its writer had seen the log, if
+            it is of the workflow itself. code: None if no process runs it.
         happened: the body began, outside. crashes: how many more there may be. reads: how far what comes from others was read.
     """
 

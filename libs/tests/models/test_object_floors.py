@@ -1,9 +1,9 @@
-"""Two objects of one book, as a model over the engine's own rule of what may be missing (`boki_logbook.read.tag_lookup`): they are written
-apart and together, deleted, checkpointed, trimmed, and forgotten in two steps, so that the floor of the book rises past the other.
+"""A model of two objects of one book, over the engine's own rule for missing records (`boki_logbook.read.tag_lookup`): they are written
+apart and together, deleted, checkpointed, trimmed, and forgotten in two steps, so that the floor of the book rises past the other object.
 
-In every state a process that has nothing but the log reads both as of now: it gets what they are, never that it is trimmed. It reads them
-as of every place: what they were, or Trimmed. A process that knows both from some moment asks what is new of both in one read: it gets what
-they are, or begins again. Without a rule the search finds an object that cannot be read, that comes back, or a past that never was.
+In every state a process that has only the log reads both as of now, and gets their state, never Trimmed. As of every place it gets their
+state there, or Trimmed. A process that knows both from some moment reads the newer records of both at once: it gets their state, or starts
+again. If a rule is turned off, the search finds an object that is unreadable or reappears, or a past that never existed.
 
 The store follows it line by line (`checkpoint_reads`, `snapshot_reads`).
 """
@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Left:
-    """What may happen still."""
+    """The steps that are left."""
 
     writes: int
     deletions: int
@@ -95,7 +95,7 @@ class One(Streams):
 
 @dataclass(frozen=True)
 class Object:
-    """Its two streams. `was`: (place, value) of each change; value 0: it is not there."""
+    """An object's two streams. `was`: (place, value) of each change; value 0: it is not there."""
 
     o: Stream = Stream()
     ck: Stream = Stream()
@@ -189,7 +189,7 @@ class Book:
         return self._brought_up() if self.known is not None else None
 
     def _brought_up(self) -> str | None:
-        """What is known of both, with what is new of either: a record that both have carries both names."""
+        """Fold the new records of both objects into the process's knowledge: a record of both names both."""
         assert self.known is not None
         records: dict[int, dict[int, str | tuple[int, int]]] = {}
         for one, (_, seen) in zip(self.objects, self.known, strict=True):
@@ -215,7 +215,7 @@ class Book:
 
 @cache
 def _fault_of(rules: Rules, one: Object, end: int, floor: int) -> str | None:
-    """What is wrong with reads of an object by who has nothing but the log."""
+    """Return what is wrong with reads of an object by a process that has only the log."""
     for place in range(1, end + 1):
         found = _read(rules, one, place, floor)
         if found != one.at(place) and (found != TRIMMED or place == end):
@@ -269,7 +269,7 @@ def test_what_is_there_is_read_whatever_its_neighbour_forgets(left: Left) -> Non
 def _whatever_lives(
     streams: Streams, floor: int, book: int, tag: int, *, looked: int, stop: int, from_beginning: bool = False
 ) -> int:
-    """As the engine's rule was: a floor above the end of a range hides the beginning of streams that live in it."""
+    """The engine's former rule: a floor above the end of a range hides the beginning of streams with live records in it."""
     end = min(streams.mark(book, tag), stop)
     at = max(looked, end)
     if at > floor or looked > 1 or from_beginning or stop > floor or streams.own_mark(book, tag):

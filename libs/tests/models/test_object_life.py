@@ -1,5 +1,5 @@
-"""An object's whole life as a model: operations, checkpoints by two who look and land, trims, deletion, forgetting, making anew; read
-at snapshots, in two steps, and at once by somebody who comes now. Each rule is needed: without it the search finds an execution.
+"""A model of an object's whole life: operations, checkpoints by two checkpointers, trims, deletion, forgetting, creation after deletion;
+read at snapshots, in two steps, and at once by a new process. Each rule is needed: without it the search finds a wrong read.
 
 The snapshot reads of the store and its checkpointer follow it line by line (`snapshot_reads`, `checkpointer`).
 """
@@ -16,7 +16,7 @@ from libs.tests.models.search import search
 
 @dataclass(frozen=True)
 class Rules:
-    """What the store does. Each broken variant turns one off."""
+    """Rules of the store. Each broken variant turns one off."""
 
     fold_names_its_start: bool = True
     floor: bool = True
@@ -34,7 +34,7 @@ Row = tuple[int, str, str, int | None, int]
 
 @dataclass(frozen=True)
 class Life:
-    """The log of one object, and who is about to do what."""
+    """The log of one object, and the next step of each process."""
 
     rules: Rules
     operations: int
@@ -47,9 +47,9 @@ class Life:
     floor: int = 0
     composing: tuple[tuple[int | None, int], ...] = ()
     reader: tuple[int, int | None, int] | None = None
-    """(snapshot, value, covers) of one who has looked for a checkpoint; covers -1: not yet."""
+    """(snapshot, value, covers) of a reader; covers is -1 before it has looked for a checkpoint."""
     forgetting: int = 0
-    """The deletion that somebody is letting go of, at his second step."""
+    """The deletion that a process is about to forget, at its second step."""
     wrong: str | None = None
 
     # -- the log
@@ -93,7 +93,7 @@ class Life:
         return None, 0
 
     def read(self, snapshot: int, value: int | None, covers: int, reached: int) -> tuple[bool, int | None]:
-        """Whether it is Trimmed, and the value."""
+        """Return whether the read raises Trimmed, and the value."""
         start = covers + 1 if covers or self.rules.fold_names_its_start else 0
         rows = [row for row in self.rows("o") if start <= row[0] <= min(snapshot, reached)]
         if start and start < self.marks[0] and start <= snapshot:
@@ -103,7 +103,7 @@ class Life:
         return False, _folded(value, rows)
 
     def fault(self) -> str | None:
-        """Somebody who comes now, and has nothing but the log, reads what is so."""
+        """Read the object as a new process does, which has only the log."""
         if self.wrong is not None:
             return self.wrong
         end = len(self.log)
@@ -150,7 +150,7 @@ class Life:
             life = self.trimmed("o", deleted + 1).trimmed("c", last)
             if life != self:
                 yield "trims what is deleted", life
-            idle = self.reader is None and not self.composing  # ages: nobody looked so long ago
+            idle = self.reader is None and not self.composing  # ages: no reader holds so old a snapshot
             if idle and not self.forgetting and not self.rows("o"):
                 if self.rules.forget_is_seen:
                     yield "forgets the object", replace(self.trimmed("o", deleted + 1, forget=True), forgetting=deleted)
@@ -229,7 +229,7 @@ def test_without_a_rule_something_is_read_that_is_not_so(rule: str) -> None:
 
 
 def test_trimming_by_the_newest_checkpoint_takes_snapshots_away_that_are_in_use() -> None:
-    """Nothing is read wrongly, but a snapshot that was just taken is gone: so it is by the one before, and by age."""
+    """No read is wrong, but a new snapshot cannot be read: so a trim is by the checkpoint before the newest, and by its age."""
 
     def lost(rules: Rules) -> bool:
         life = Life(rules, 0, 0, 0, 1).appended("o", "+").appended("c", "K", 1, 1).appended("o", "+")

@@ -41,7 +41,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class World:
-    """One process, whose transaction writes `writes` (or nothing), and others who write x and y.
+    """A process whose transaction writes `writes` (or nothing), and others that write x and y.
 
     Attributes:
         log: which object each record is of. kept: (name, seen, upto) of views. session: what the session has seen.

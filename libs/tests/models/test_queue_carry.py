@@ -1,6 +1,6 @@
-"""What is carried forward of a shard's messages, as a model over the queue's own rules (`old_rules`, `shard_state`): two who
-carry and may die between any two steps, beside owners of one or two groups who read, ack, make checkpoints and are replaced. Each message
-is acked once for each group, of copies one, in every schedule. Without a rule the search finds an execution.
+"""A model of rewriting a shard's old messages, over the queue's own rules (`old_rules`, `shard_state`): two carriers that may die
+between any two steps, beside owners of one or two groups that read, ack, make checkpoints and are replaced. In every schedule each message
+is acked once per group, and one of several copies. If a rule is turned off, the search finds an execution that breaks this.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Owner:
-    """Of a group: what he has in memory. `covers`: of the set that he read to its end."""
+    """An owner of a group: the messages in its memory. `covers`: of the last set that it read to the end."""
 
     group: str
     claim: int
@@ -57,7 +57,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Carrier:
-    """Who carries: what he found, and how far he is. `covers`: 0 before he looked."""
+    """A carrier: the messages that it found, and its progress. `covers`: 0 before it looked."""
 
     covers: int = 0
     keep: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ class Shard:
         return replace(self, log=(*self.log, (kind, group, value)))
 
     def newest_set(self) -> tuple[int, int, tuple[int, ...]]:
-        """Covers, place of its last part, messages."""
+        """Return the newest complete set: its `covers`, the place of its last part, its messages."""
         rows = self.rows("old")
         for place, part in reversed(rows):
             if part.last or not self.rules.wholes_only:
@@ -182,7 +182,7 @@ class Shard:
             yield f"{who} makes a checkpoint", replace(after, checkpoints=self.checkpoints - 1)
 
     def _read(self, owner: Owner) -> Owner | None:
-        """One message more; None: there is none."""
+        """Read one more message; None if there is none."""
         covers, _, messages = self.newest_set()
         began = owner.reached > 0 and not self.rules.looks_again_at_a_gap
         if covers > owner.reached and not began:

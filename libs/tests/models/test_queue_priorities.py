@@ -1,9 +1,9 @@
-"""Priorities in a shard as a model over the queue's own rules (`delivery_rules`, `priority_rules`, `shard_state`): messages of two
-priorities, with and without a key, are pushed, handed out, given back and acked in any order, and another owner takes over at any time
-with what the log has. Each message is acked once and handed out as often as is counted, a key's messages keep their order, and what is
-the oldest that is ready waits for so many others at most. Without a rule the search finds an execution.
+"""A model of priorities in a shard, over the queue's own rules (`delivery_rules`, `priority_rules`, `shard_state`): messages of two
+priorities, with and without a key, are pushed, delivered, returned and acked in any order, and another owner takes over at any time with
+the state of the log. Each message is acked once, its deliveries are counted correctly, the messages of a key keep their order, and the
+oldest ready message waits for a bounded number of others. If a rule is turned off, the search finds an execution that breaks this.
 
-An owner's memory is a function of what it did: each world has that as a tuple, and makes the owner anew from it.
+An owner's memory is a function of its steps: each world has these as a tuple, and rebuilds the owner from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from libs.tests.models.search import search
 
 BODY = msgspec.Raw(b"\xc0")
 EVERY = 2
-"""Of so many one is the oldest."""
+"""One of so many deliveries is of the oldest message."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Shard:
-    """The log, and what its owner did since he has it.
+    """The log, and the steps of its owner since the takeover.
 
     Attributes:
         kinds: (key, priority) of messages that are still to be pushed. done: of the owner, in order: what, and with which message.
@@ -62,7 +62,7 @@ class Shard:
         return Item(BODY, key if self.rules.keys_keep_order else None, None, 0, None, priority)
 
     def _owner(self) -> DeliverySchedule:
-        """The owner as what he did has made him."""
+        """Rebuild the owner from its steps."""
         rows = [StreamRecord(place, 0, "", [event]) for place, event in enumerate(self.events[: self.folded], 1)]
         every = EVERY if self.rules.old_have_turns else 1_000
         progress = fold(rows, 1, 0).progress
@@ -126,7 +126,7 @@ class Shard:
         yield f"{message} is handed out", replace(after, wrong=after._wrong(had[delivery.entry.id] + 1))
 
     def _wrong(self, attempt: int) -> str | None:
-        """What is wrong with the last that was handed out."""
+        """Return what is wrong with the last delivery, or None."""
         message = self.handed[-1]
         if attempt > self.handed.count(message):
             return f"{message} is counted as handed out {attempt} times, and was {self.handed.count(message)}"

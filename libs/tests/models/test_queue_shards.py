@@ -1,6 +1,6 @@
-"""One shard of a queue as a model over the queue's own rules (`shard_state`): an owner and another who takes over at any
-time, ACKs on their way beside checkpoints, trims, a group that registers meanwhile. Each message is acked once, by somebody. Without a
-rule the search finds an effect that happens twice, a message that nobody can ack any more, or one that was trimmed too early.
+"""A model of one shard of a queue, over the queue's own rules (`shard_state`): an owner and a second one that takes over at any time, ACKs
+in flight beside checkpoints, trims, a group that registers meanwhile. Each message is acked once. If a rule is turned off, the search
+finds an effect that happens twice, a message that no owner can ack any more, or one that was trimmed too early.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Shard:
         return [row[1] for row in self.log if row[0] == "ack"]
 
     def group(self) -> int:
-        """Where another group begins, 0: there is none."""
+        """Return the place at which another group begins, 0 if there is none."""
         found = self.places("settings")
         return found[1] if len(found) > 1 else 0
 

@@ -1,6 +1,7 @@
-"""A shard in which some records can be opened by some owners only, as a model over the queue's own rules (`delivery_rules`): owners who can
-and who cannot follow each other at any time, with checkpoints, and a record may be dropped. Of copies one is acked, messages of a key
-in order, and all in the end, if whoever comes last can open them. Without a rule the search finds what goes wrong.
+"""A model of a shard with records that only some owners can open, over the queue's own rules (`delivery_rules`): owners that can and that
+cannot open them follow each other at any time, with checkpoints, and a record may be dropped. One of several copies is acked, the messages
+of a key in order, and all of them in the end, if the last owner can open them. If a rule is turned off, the search finds an execution
+that breaks this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
 class Push(NamedTuple):
-    """A message, the only one of its record. `sealed`: not everybody can open it."""
+    """A message, the only one of its record. `sealed`: only some owners can open it."""
 
     dedup: str | None = None
     key: str | None = None
@@ -30,21 +31,21 @@ class Push(NamedTuple):
 
 
 class CopiesPass(DeliverySchedule):
-    """Without: what may be a copy waits."""
+    """If off, a message that may be a copy waits."""
 
     def _waits(self, entry: BufferedMessage) -> bool:
         return entry.item.key is not None and super()._waits(BufferedMessage(entry.id, Item(BODY, "k"), 0))
 
 
 class KeysPass(DeliverySchedule):
-    """Without: what has a key waits."""
+    """If off, a message with a key waits."""
 
     def _waits(self, entry: BufferedMessage) -> bool:
         return entry.item.dedup is not None and super()._waits(BufferedMessage(entry.id, Item(BODY, None, "x"), 0))
 
 
 class ReadIsReached(DeliverySchedule):
-    """Without: by a checkpoint copies were distinguished only up to what cannot be opened."""
+    """If off, a checkpoint distinguishes copies only up to the first record that cannot be opened."""
 
     def reaches(self, seqnum: int) -> None:
         super().reaches(seqnum)
@@ -52,7 +53,7 @@ class ReadIsReached(DeliverySchedule):
 
 
 class SuspectsWait(DeliverySchedule):
-    """Without: what cannot be handed out is nothing that others wait for."""
+    """If off, no message waits for one that cannot be delivered."""
 
     def _keep(self, entry: BufferedMessage) -> None:
         super()._keep(entry)
@@ -65,15 +66,15 @@ class SuspectsWait(DeliverySchedule):
 
 Act: TypeAlias = tuple[str, int]
 Line: TypeAlias = Push | ConsumerEvent | None
-"""What a place of the log has; None: a claim, or settings."""
+"""The message at a place of the log; None for a claim or settings."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The log by places from 1, and what the owner did since its claim.
+    """The log by places from 1, and the steps of the owner since its claim.
 
     Attributes:
-        next_owners: whether they can open what is sealed. acts: reads, takes and acks, by which it is what it is.
+        next_owners: whether each can open sealed records. acts: reads, takes and acks of the owner, which determine its state.
     """
 
     kind: type[DeliverySchedule]
@@ -88,7 +89,7 @@ class Shard:
     log: tuple[Line, ...] = (None,)
 
     def owner(self) -> DeliverySchedule:
-        """As it has become."""
+        """Rebuild the owner from its acts."""
         rows = [
             StreamRecord(place, place, "", [line])
             for place, line in enumerate(self.log[: self.claim], 1)
@@ -142,12 +143,12 @@ class Shard:
         return None
 
     def _is_dropped(self, place: int) -> bool:
-        """Whether it is, or may be a copy of one that is."""
+        """Return whether the message is acked, or may be a copy of one that is."""
         dedup = self.push(place).dedup
         return place in self.dropped or (dedup is not None and dedup in {self.push(one).dedup for one in self.dropped})
 
     def _is_free(self, place: int) -> bool:
-        """Whether who cannot open everything hands it out."""
+        """Return whether an owner that cannot open all records delivers it."""
         push = self.push(place)
         closed = [at for at, one in enumerate(self.log, 1) if isinstance(one, Push) and one.sealed]
         behind = any(at <= place and at not in self.dropped for at in closed)
@@ -190,7 +191,7 @@ class Shard:
 
 
 def taken(schedule: DeliverySchedule, now_ms: int) -> DeliveryBatch:
-    """What an owner hands out next: a message that comes alone, where it has no other."""
+    """Return the next message to deliver; one that is delivered alone only if no other is in flight."""
     batch = schedule.take(1, now_ms)
     if batch.delivered is None and not schedule.flights and schedule.wants_alone(now_ms):
         return schedule.take_alone(now_ms)

@@ -1,8 +1,8 @@
-"""Reads of one object at a place, as a model, while it is changed, checkpointed, trimmed, deleted, forgotten and made anew.
+"""A model of reads of one object at a place, while it is changed, checkpointed, trimmed, deleted, forgotten and created again.
 
-A reader takes a place, reads the newest checkpoint at or below it, and folds what lies between, from `covers` + 1 or from 1. It may keep
-what it read, and read later what is new. In every execution it gets the state at its place, or an error because that is trimmed; without
-a rule the search finds a state that never was.
+A reader takes a place, reads the newest checkpoint at or below it, and folds the records between, from `covers` + 1 or from 1. It may keep
+the state, and read only newer records later. In every execution it gets the state at its place, or an error if that is trimmed. If a rule
+is turned off, the search finds a state that never existed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Left:
-    """What may happen still."""
+    """The steps that are left."""
 
     changes: int
     checkpoints: int
@@ -40,7 +40,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Reader:
-    """One read: its place; then the checkpoint it found (value, covers), and whether it found one."""
+    """A read: its place; then the checkpoint it found (value, covers), and whether it found one."""
 
     place: int
     base: tuple[int, int] | None = None
@@ -52,7 +52,7 @@ Record = tuple[str, tuple[int, int] | str]
 
 @dataclass(frozen=True)
 class Object:
-    """The object, its streams, somebody who checkpoints it, and a reader."""
+    """The object, its streams, a checkpointer, and a reader."""
 
     rules: Rules
     left: Left
@@ -64,7 +64,7 @@ class Object:
     made: tuple[tuple[int, int], ...] = ()
     reader: Reader | None = None
     kept: tuple[int, int] | None = None
-    """What the reader knows: (value, seen)."""
+    """The reader's knowledge: (value, seen)."""
     wrong: str | None = None
 
     def fault(self) -> str | None:
@@ -174,7 +174,7 @@ class Object:
         return replace(after, kept=(found, place))
 
     def _asked(self, value: int, seen: int) -> Object:
-        """What is known is brought up to now."""
+        """Bring the reader's knowledge up to now."""
         now = len(self.log)
         start = seen + 1
         if self.rules.asks_behind_what_it_has_seen and self._is_gap(start, now):
@@ -185,7 +185,7 @@ class Object:
         return replace(self, kept=(found, now))
 
     def _is_gap(self, start: int, last: int) -> bool:
-        """What the log has of a range that names its start."""
+        """Return the log's answer to a range that names its start."""
         if not start or start > last:
             return False
         if start < self.marks[0]:

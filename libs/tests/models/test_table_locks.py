@@ -1,6 +1,6 @@
 """Transactions with locks, as a model: two workflows that lock two rows in opposite orders, read them, and change both in one record;
-their processes die and are taken over between any two steps, an old one still runs, and somebody takes no locks at all. No update is
-lost, nothing is half done, and it always comes to an end.
+their processes die and are taken over between any two steps, an old one still runs, and another writer takes no locks at all. No update is
+lost, no change is partial, and every execution ends.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        dies: who has a lock waits for younger ones only, and else releases what it has. fence: records expect that nobody else runs the
-            workflow. unmoved: the record expects the rows as they were read. together: it has all writes.
+        dies: a workflow with a lock waits for younger ones only, and else releases its locks. fence: records expect that no other process
+            runs the workflow. unmoved: the record expects the rows as they were read. together: it has all writes.
     """
 
     dies: bool = True
@@ -33,7 +33,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Flow:
-    """A workflow, as the log has it. `locked`: what it holds or waits for, in order. `read`: versions of rows. `written`: how many rows."""
+    """A workflow, as recorded in the log. `locked`: locks that it holds or waits for, in order. `read`: versions of rows. `written`: how many rows."""
 
     state: str = "work"
     locked: tuple[int, ...] = ()

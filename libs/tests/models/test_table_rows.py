@@ -1,6 +1,6 @@
-"""A row of a table of which the log decides, as a model: processes read what is stored and what the log has above it, append what they
-make of it, and write that over what was before. Writes come late and twice, processes die, the log is trimmed. Nobody ever computes from
-anything but the fold of all that the log had decided.
+"""A model of a row of a table whose order the log decides: processes read the stored row and the records above it, append a record, and
+write its result over the stored row. Writes arrive late and twice, processes die, the log is trimmed. Every record is computed from the
+fold of all records before it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        fold: what the log has above the stored version is added to what is stored.
-        chain: a record is written only once what is before it is there.
+        fold: records above the stored version are added to it.
+        chain: a record is written only once the one before it is stored.
         stamps: a write has its record's seqnum as time stamp.
         expect: a record expects that the row has not moved since it was read.
-        settled: the log is trimmed up to what is known to be stored only.
+        settled: the log is trimmed only up to the records known to be stored.
     """
 
     fold: bool = True
@@ -34,7 +34,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Process:
-    """It reads, appends, writes, again and again. `todo`: records that it is to write, ascending."""
+    """A process that reads, appends and writes in a loop. `todo`: records to write, ascending."""
 
     state: str = "idle"
     known: tuple[int, ...] = ()
@@ -48,17 +48,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Table:
-    """One row of two cells. Record n sets the cell n % 2; a cell holds the number of the record that set it, a stamp beside it."""
+    """A row of two cells. Record n sets the cell n % 2; a cell holds the number of the record that set it, a stamp beside it."""
 
     rules: Rules
     appends: int
     deaths: int
     records: tuple[bool, ...] = ()
-    """Of each record, whether what it was computed from was the fold of all before it."""
+    """For each record, whether it was computed from the fold of all records before it."""
     cells: tuple[tuple[int, int], ...] = ((0, 0), (0, 0))
     version: int = 0
     flying: frozenset[int] = frozenset()
-    """Writes that may arrive, again and again, as long as somebody is."""
+    """Writes that may arrive, also repeatedly, while a process lives."""
     arrivals: int = 0
     trimmed: int = 0
     processes: tuple[Process, ...] = (Process(), Process())

@@ -1,6 +1,6 @@
-"""A row of a table that others write too, as a model: operations with names, of workflows that are taken over while their old executors
-still run, of others, and statements that are lost, answered late, or come when nobody waits for them any more. Each operation happens
-at most once, and what its workflow notes of it is how it ended.
+"""A model of a row of a table that other programs write too: operations with names, of workflows that are taken over while their old
+executors still run and of other programs, and statements that are lost, answered late, or applied after their time-out. Each operation
+takes effect at most once, and its workflow notes its real outcome.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Rules:
 
     Attributes:
         condition: a swap expects the operation that was seen. help: an operation is noted before it is overwritten.
-        row_first: what was noted is read after the row. held: whoever runs a workflow looks whether he still does, after the row was read.
+        row_first: the notes are read after the row. held: an executor checks that it still runs the workflow, after it read the row.
         unknown: a time-out is not taken for a no. refused: an operation that writes nothing is swapped in too.
     """
 
@@ -41,21 +41,21 @@ Swap = tuple[str | None, str, str]
 
 @dataclass(frozen=True)
 class Process:
-    """Who runs an operation. `state`: what comes next. `seen`: the operation that was there. `outcome`: how its own ended, as it thinks."""
+    """An executor of an operation. `state`: the next step. `seen`: the operation in the row. `outcome`: of its own, as far as it knows."""
 
     op: str
     state: str = "look"
     seen: str | None = None
     noted: str = ""
-    """What was noted of its own operation, when it looked."""
+    """The note about its own operation, when it looked."""
     outcome: str = ""
     made: str = ""
-    """What its body came to."""
+    """The result of its body."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One row. `applied`: operations that changed it, in order. `noted`: those that were noted. `logged`: how the workflow's ended."""
+    """A row. `applied`: operations that changed it, in order. `noted`: those that were noted. `logged`: how the workflow's ended."""
 
     rules: Rules
     lost: int
@@ -67,7 +67,7 @@ class Table:
     logged: str = ""
     forgotten: bool = False
     owner: int = 0
-    """Which process runs the workflow, by the log."""
+    """The process that runs the workflow, by the log."""
     processes: tuple[Process, ...] = (
         Process(MINE),
         Process(MINE, "idle"),

@@ -1,5 +1,5 @@
 """Looking at a versioned row without a record, as a model: a workflow that dies and is replayed, writers, a table that follows late, a
-log that is trimmed, and somebody who deletes versions. Whatever it looks at, it gets the same in each of its lives, and what was.
+log that is trimmed, and a process that deletes versions. Each look has the same answer in every replay, and a state that was.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Rules:
     Attributes:
         cursor: it looks as of its last delivery. first: what it looks at is delivered before anything else.
         settled: the log is trimmed up to what is stored only.
-        watermark: versions are deleted below where each workflow looks. recorded: the log has the floor before. asks: who has looked in the
-            table asks the log afterwards.
+        watermark: versions are deleted below where each workflow looks. recorded: the log has the floor before. asks: a look in the
+            table is followed by a query to the log.
     """
 
     cursor: bool = True
@@ -44,11 +44,10 @@ class Life:
 
 @dataclass(frozen=True)
 class World:
-    """One row, one workflow: it begins, looks, gets an event, looks, and ends. Versions and events are numbered by the log's places.
+    """A row and a workflow, which begins, looks, gets an event, looks, and ends. Versions and events are numbered by the log's places.
 
     Attributes:
-        events: places of what was delivered to the workflow and is in the log: its beginning first. answers: of its looks, as they were
-            first given.
+        events: places in the log of the events delivered to the workflow, its beginning first. answers: the first answer to each look.
     """
 
     rules: Rules

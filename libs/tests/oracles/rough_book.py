@@ -46,7 +46,7 @@ WEATHERS: Final = (
 
 
 class RoughBook(FaultyBook):
-    """See the module. `die` ends the process; `stop` holds up all that it asks for, until the time is over."""
+    """A book of a process that lives rough. `die` ends the process; `stop` holds up its operations for a time."""
 
     def __init__(self, book: BookPort, chances: random.Random, weather: Weather) -> None:
         super().__init__(book)

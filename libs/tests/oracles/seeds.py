@@ -2,8 +2,8 @@
 
     .venv/bin/python -m libs.tests.oracles.store_run --first 1 --seeds 3000
 
-A run is a coroutine function of a seed. It raises AssertionError where the library and its plain oracle differ, and returns what it
-counted, so that a person sees what was checked. A seed that fails says how to run it alone.
+A run is a coroutine function of a seed. It raises AssertionError where the library and its plain oracle differ, and returns its
+counts, so that a person sees how much was checked. A seed that fails says how to run it alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Witness:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Wait until it has seen all that is in the book now."""
+        """Wait until the witness has seen all records in the book now."""
         place = await self._log.book.now(consistency="linearizable")
         newest = await self._log.book.read_prev(at_most=place)
         while newest is not None and newest.seqnum not in self.records:
@@ -77,7 +77,7 @@ class Witness:
 
 
 def run_seed(run: Run, seed: int) -> Counter[str]:
-    """Run one seed; what it raises has a note that says how to run it alone."""
+    """Run one seed. Its errors have a note that says how to run it alone."""
 
     @in_virtual_time
     async def one() -> Counter[str]:
@@ -108,7 +108,7 @@ def run_seed(run: Run, seed: int) -> Counter[str]:
 
 
 def run_seeds(run: Run, seeds: range) -> Counter[str]:
-    """Run seeds one after the other; return what all of them counted. The first that fails ends it."""
+    """Run seeds one after the other, up to the first that fails; return the sum of their counts."""
     counted: Counter[str] = Counter()
     for seed in seeds:
         counted += run_seed(run, seed)
@@ -129,7 +129,7 @@ def constants(*changes: tuple[object, str, object]) -> Iterator[None]:
 
 
 def main(run: Run) -> int:
-    """The command line of a run; returns the exit code."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m {_module(run)}")
     parser.add_argument("--first", type=int, default=1, help="seed to begin with")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
@@ -156,7 +156,7 @@ def main(run: Run) -> int:
 
 
 def say(line: str) -> None:
-    """Tell a person something now."""
+    """Print a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -47,14 +47,14 @@ STEPS_MS: Final = (10, 500, 1_500, 70_000)
 
 
 class State(NamedTuple):
-    """All objects and ids as of a place."""
+    """The objects and ids as of a place."""
 
     objects: dict[str, JsonObject | None]
     ids: list[str]
 
 
 class Seen(NamedTuple):
-    """What somebody read together: some objects, and perhaps the ids. `place`: exactly as of it; else at or after `begun`."""
+    """A read of several objects, and perhaps the ids: exactly as of `place`, if it has one, else at or after `begun`."""
 
     begun: int
     objects: dict[str, JsonObject | None]
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a transaction does."""
+    """The reads and writes of a transaction."""
 
     reads: tuple[str, ...]
     scans: bool
@@ -97,7 +97,7 @@ class FailsByChance(Exception):
 
 
 EXPECTED: Final = (FailsByChance, Conflict, Trimmed, AppendUnknown, AlreadyExists, Fenced, TransactionTimeout)
-"""Errors that callers may get in such weather; what the log has after them is judged all the same."""
+"""Errors that callers may get under these faults; the log is checked after them all the same."""
 
 
 class Oracle:
@@ -120,7 +120,7 @@ class Oracle:
         return self.history[-1]
 
     def at(self, place: int) -> State:
-        """The state as of a place."""
+        """Return the state as of a place."""
         return self.history[bisect.bisect_right(self.places, place) - 1]
 
     def _take(self, seqnum: int, envelope: Envelope) -> None:
@@ -147,7 +147,7 @@ class Oracle:
             )
 
     def check(self, seen: Seen) -> None:
-        """Raises AssertionError: what was read is no state of the log that it may be."""
+        """Assert that a read returned a state of the log that it may return."""
         if seen.place is not None:
             candidates = [self.at(seen.place)]
         else:
@@ -162,7 +162,7 @@ class Oracle:
 
 
 class World:
-    """One seed."""
+    """A run of one seed."""
 
     def __init__(self, cluster: MemoryCluster, clock: JumpingClock, seed: int) -> None:
         self.chances: Final = random.Random(seed)
@@ -196,7 +196,7 @@ class World:
     # -- a worker
 
     async def work(self, number: int) -> None:
-        """Do this and that, with one of the processes."""
+        """Do random operations with one of the processes."""
         chances = self.chances
         for _ in range(chances.randrange(4, 14)):
             place = number % len(self.stores)
@@ -290,7 +290,7 @@ class World:
         self.seen.append(Seen(begun, objects, ids))
 
     async def _past(self, store: BokiStore) -> None:
-        """One object as it was at a place, by this process or by one that begins now."""
+        """Read one object as of a place, by this process or a new one."""
         now = await store.log.book.now()
         place = max(1, now - self.chances.choice((0, 1, 5, 30)))
         if self.chances.random() < 0.3:
@@ -300,7 +300,7 @@ class World:
         self.seen.append(Seen(0, {name: await store.object(name).value(at=place)}, place=place))
 
     async def _days(self) -> None:
-        """Long enough for what was deleted to be forgotten; then somebody tidies up."""
+        """Let enough time pass for deletions to be forgotten; then run the upkeep."""
         self._clock.ahead_ms += self.chances.choice((HOUR_MS + 400_000, 25 * HOUR_MS, 8 * 24 * HOUR_MS))
         self.counted["times that days went by"] += 1
         store = await self.process(CALM)
@@ -316,7 +316,7 @@ class World:
     # -- the end
 
     async def finals(self) -> list[Seen]:
-        """The whole state by each process and by one that begins now, after an own look at the end of the log."""
+        """Read the whole state by each process and by a new one, after a linearizable read of the end of the log."""
         found = []
         for store in [*self.stores, await self.process(CALM)]:
             values = await store.values(OBJECTS, consistency="linearizable")
@@ -326,7 +326,7 @@ class World:
 
 
 async def run(seed: int) -> Counter[str]:
-    """One seed: work, then the comparison with the log."""
+    """Run one seed: the work, then the comparison with the log."""
     clock = JumpingClock()
     async with MemoryCluster(clock=clock) as cluster:
         world = World(cluster, clock, seed)

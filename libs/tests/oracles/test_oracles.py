@@ -52,7 +52,7 @@ def commit(number: int, reads: dict[str, object]) -> Commit:
 
 
 def oracle(*records: tuple[Commit, ...]) -> Oracle:
-    """Of records at the places 5, 6, ..."""
+    """Return records at the places 5, 6, …"""
     return Oracle({at: (0, open_record(at, encode("p", 0, events))) for at, events in enumerate(records, 5)})
 
 
