@@ -20,9 +20,11 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        checks: after sending a call a client looks whether the round had closed before it. signal: a round closes by a signal to itself,
-            and starts the newest call before it. one_record: the signal and the mark that others see are one record. marks_last: of two records
-            (`one_record` off) the signal would be the first. chain: the next round's id is made of the one before.
+        checks: after sending a call a client looks whether the round had closed before it.
+        signal: a round closes by a signal to itself, and starts the newest call before it.
+        one_record: the signal and the mark that others see are one record.
+        marks_last: of two records (`one_record` off) the signal is the first.
+        chain: the next round's id is made from the id of the one before.
     """
 
     checks: bool = True

@@ -256,7 +256,7 @@ class PartitionRules:
 
 @dataclass(frozen=True)
 class Owner:
-    """An owner of the partition, or a replaced one that does not know it: its claim, the records that it received, and a checkpoint to append."""
+    """An owner of the partition, perhaps replaced without knowing it: its claim, the records it received, and a checkpoint to append."""
 
     claim: int
     received: tuple[str, ...] = ()

@@ -34,8 +34,9 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        last: the record that starts a fork is its last; else its first. chained: each part expects that nothing was written since the one before; else
-        only the last one does. expected: the last one does; else none.
+        last: the record that starts a fork is its last; else its first.
+        chained: each part expects that nothing was written since the one before; else only the last one does.
+        expected: the last part expects it; else none does.
     """
 
     last: bool = True

@@ -1,6 +1,6 @@
 """Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.model.history`): results, signals from
-outside, records that land late, takeover at any time. The history that a replay gets continues the one from which bodies were started, unless a
-rule is turned off.
+outside, records that land late, takeover at any time. The history that a replay gets continues the one from which bodies were started,
+unless a rule is turned off.
 """
 
 from __future__ import annotations

@@ -33,7 +33,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class Flow:
-    """A workflow, as recorded in the log. `locked`: locks that it holds or waits for, in order. `read`: versions of rows. `written`: how many rows."""
+    """A workflow, as recorded in the log.
+
+    Attributes:
+        locked: the locks that it holds or waits for, in order.
+        read: versions of rows.
+        written: number of rows.
+    """
 
     state: str = "work"
     locked: tuple[int, ...] = ()
