@@ -54,8 +54,8 @@ bokiflow libs/tests/flow/worker/test_held_back.py::test_what_waits_is_held_back_
 
 an error is rebuilt as another class of the same name
 bokiflow libs/tests/models/test_error_classes.py::test_an_error_is_rebuilt_as_its_class_or_as_none
--    if first is None and at_function:
-+    if first is None:
+-    second = _named(places[0] if places else {}, name) if at_function else None
++    second = _named(places[0] if places else {}, name)
 
 a client in a turn that appends asks no loop
 sdk logbook/tests/sdk/test_wrong_loop.py::test_confined_code_is_refused_also_in_a_turn_that_appends_and_opens_no_client

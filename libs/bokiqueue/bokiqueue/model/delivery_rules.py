@@ -620,8 +620,9 @@ class DeliverySchedule:
 
     @property
     def suspecting(self) -> bool:
-        """True if messages are left that may have killed the owner before."""
-        return bool(self._suspects or self._culprits)
+        """True if messages are left that may have killed the owner before, or if not all that it delivered was read."""
+        unread = self._suspecting and self.reached < self.progress.upto.seqnum
+        return bool(self._suspects or self._culprits or unread)
 
     def undecided(self) -> list[tuple[Id, int]]:
         """Return the messages in flight, each with the number of attempts that failed before."""

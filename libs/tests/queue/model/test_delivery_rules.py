@@ -87,6 +87,26 @@ def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
     assert batch.logged_first, "the owner before may have handed them out before his DELIVER was in the log"
 
 
+def test_an_owner_suspects_messages_until_it_has_read_all_that_the_one_before_delivered() -> None:
+    """If it releases the shard before, the next owner has to suspect them."""
+    progress = Progress(1, DedupWindow(0))
+    before = shelf(progress)
+    for seqnum in (1, 2):
+        before.offer(seqnum, 0, (item(),))
+    assert ids(before) == [1, 2]
+    for careful in (True, False):
+        after = shelf(decode(progress.encode(), 0), careful=careful)
+        assert after.suspecting == careful, "nothing is read yet"
+        after.offer(1, 0, (item(),))
+        assert ids(after) == [1]
+        after.over(Id(1, 0))
+        assert after.suspecting == careful, "of the second message nothing is known"
+        after.offer(2, 0, (item(),))
+        assert ids(after) == [2]
+        after.over(Id(2, 0))
+        assert not after.suspecting
+
+
 def test_a_suspect_that_waits_for_its_key_lets_its_key_go_first() -> None:
     progress = Progress(1, DedupWindow(0))
     progress.upto, progress.held = Id(2, 0), {Id(1, 0)}
