@@ -186,11 +186,7 @@ def with_limits(config: Config, dead_letter: str | None, max_deliveries: int | N
 
 
 def checked(config: Config) -> Config:
-    """Return settings that are in range.
-
-    Raises:
-        InvalidArgument: they are not.
-    """
+    """Return settings; raise InvalidArgument if one is out of range."""
     if config.mode not in ("consume", "pop"):
         raise InvalidArgument(f"expected mode to be 'consume' or 'pop', found {config.mode!r}", found=config.mode)
     check_shards(config.shards, check_limits(config.limits).in_flight)

@@ -41,11 +41,7 @@ class RoundRobin:
 
 
 def check_shards(shards: int, in_flight: int = 0) -> int:
-    """Return a number of shards that is in range.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Return a number of shards; raise InvalidArgument if it is out of range."""
     most = min(SHARDS_MOST, in_flight) if in_flight else SHARDS_MOST
     if type(shards) is not int or not 1 <= shards <= most:
         why = f": each has a share of the limit of {in_flight}" if in_flight and most == in_flight else ""

@@ -60,11 +60,7 @@ log = get_logger(__name__)
 
 
 def check_prefetch(prefetch: int) -> int:
-    """Return a prefetch that is in range.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Return a prefetch; raise InvalidArgument if it is out of range."""
     if type(prefetch) is not int or not 1 <= prefetch <= CAREFUL:
         raise InvalidArgument(f"expected a prefetch of 1 to {CAREFUL} messages, found {prefetch!r}", found=prefetch)
     return prefetch

@@ -31,11 +31,7 @@ LEASE_MOST_S: Final = 12 * 3_600.0
 
 
 def check_lease(lease_s: float) -> float:
-    """Return a lease that is in range.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Return a lease; raise InvalidArgument if it is out of range."""
     if not 0 < lease_s <= LEASE_MOST_S:
         raise InvalidArgument(f"expected a lease of up to {LEASE_MOST_S:.0f} seconds, found {lease_s!r}", found=lease_s)
     return lease_s

@@ -36,11 +36,7 @@ def share(in_flight: int, shards: int, shard: int) -> int:
 
 
 def check_limits(limits: Limits) -> Limits:
-    """Return limits that are in range.
-
-    Raises:
-        InvalidArgument: they are not.
-    """
+    """Return limits; raise InvalidArgument if one is out of range."""
     if type(limits.in_flight) is not int or limits.in_flight < 0:
         raise InvalidArgument(f"expected messages in flight, or 0 for no limit, found {limits.in_flight!r}")
     if not 0 <= limits.per_second < float("inf"):
@@ -50,11 +46,7 @@ def check_limits(limits: Limits) -> Limits:
 
 
 def check_key_rate(per_second: float) -> float:
-    """Return a rate of a key that is in range.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Return a rate of a key; raise InvalidArgument if it is out of range."""
     if not 0 <= per_second < float("inf"):
         raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {per_second!r}")
     if per_second and per_second < KEY_LEAST:

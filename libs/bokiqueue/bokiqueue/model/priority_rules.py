@@ -21,11 +21,7 @@ OLDEST_EVERY: Final = 8
 
 
 def check_priority(priority: int) -> int:
-    """Return a priority that is in range.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
+    """Return a priority; raise InvalidArgument if it is out of range."""
     if type(priority) is not int or not 0 <= priority <= HIGHEST:
         raise InvalidArgument(
             f"expected a priority of 0 (as usual) to {HIGHEST} (first), found {priority!r}", found=priority
