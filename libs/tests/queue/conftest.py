@@ -1,4 +1,4 @@
-"""Queues on a cluster in memory. Another queue is another process: another session, another incarnation."""
+"""Queues on a cluster in memory. Each queue object stands for a process: it has its own session and incarnation."""
 
 from __future__ import annotations
 

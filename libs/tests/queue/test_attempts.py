@@ -1,4 +1,4 @@
-"""Which errors are failed attempts, and when a message comes again."""
+"""Errors that fail an attempt, and the wait before the redelivery."""
 
 from __future__ import annotations
 

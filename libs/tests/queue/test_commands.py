@@ -1,4 +1,4 @@
-"""`boki queue …` against a cluster in memory: what it prints for people and for programs, and with which exit codes it ends."""
+"""`boki queue …` against a cluster in memory: output for people and for programs, and exit codes."""
 
 from __future__ import annotations
 

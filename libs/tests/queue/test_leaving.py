@@ -1,4 +1,4 @@
-"""Members that end, at any moment, beside any fault: others get their shards at once, and a process can always end."""
+"""Members that end at any moment, beside any fault: others get their shards at once, and the process can always end."""
 
 from __future__ import annotations
 

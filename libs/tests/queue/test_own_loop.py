@@ -1,4 +1,4 @@
-"""Code of workflows, other threads: they touch no message, consumer or handler, and pop nothing."""
+"""Code of workflows and other threads can use no message, consumer or handler, and cannot pop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of queues over HTTP, read as a browser without JavaScript would: what is shown, and that names stay text."""
+"""The page of queues over HTTP, read as a browser without JavaScript would: its contents, and that names stay text."""
 
 from __future__ import annotations
 

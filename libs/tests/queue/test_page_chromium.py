@@ -1,4 +1,4 @@
-"""The page of queues in a real browser: it follows the book by itself, at the width of a phone too, and runs nothing of what is in it."""
+"""The page of queues in a real browser: it follows the book, also at the width of a phone, and runs no code of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's queue over its checkpoints and trims."""
+"""The queue of the paper, with checkpoints and trims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues as programs use them: what is pushed is handed out, acked, given back, given up."""
+"""Queues as programs use them: messages are pushed, delivered, acked, released and given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters go back once; queues are paused and purged."""
+"""Dead letters move back once; queues are paused and purged."""
 
 from __future__ import annotations
 

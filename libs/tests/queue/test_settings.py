@@ -1,4 +1,4 @@
-"""Settings: one record has all of them, whoever is faster is not overwritten."""
+"""Settings: one record has all of them, and a faster change is not overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which shard: by key, by id, in turn."""
+"""The shard of a message: by key, by deduplication id, or in turn."""
 
 from __future__ import annotations
 

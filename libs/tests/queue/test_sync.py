@@ -1,4 +1,4 @@
-"""The same without an event loop."""
+"""Queues without an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whoever takes over from one comes to the same; storage goes; groups are not overlooked."""
+"""Checkpoints: an owner that begins from one reaches the same state, storage is trimmed, and no group is overlooked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of messages that were carried forward: the newest that is whole counts, whoever else began one."""
+"""Sets of rewritten messages: the newest complete set counts, even if another carrier began a newer one."""
 
 from __future__ import annotations
 

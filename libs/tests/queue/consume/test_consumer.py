@@ -1,4 +1,4 @@
-"""Members of a group: shards are dealt, given back, taken over; nothing is lost, and what was acked never comes again."""
+"""Members of a group: shards are dealt, released and taken over, no message is lost, and no acked one is redelivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers: effects once, errors give back, who may be dead stops."""
+"""Handlers: effects happen once, errors release the message, and a member that others may take for dead stops its handlers."""
 
 from __future__ import annotations
 

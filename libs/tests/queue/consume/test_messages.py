@@ -1,4 +1,4 @@
-"""One record: a message is acked beside what other libraries write, or nothing of it happens."""
+"""ACKs in records of other libraries: the whole record happens, or nothing of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as steps of workflows: each is one step's, whatever happens to the workers."""
+"""Messages as steps of workflows: each belongs to one step, also when workers die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for days is carried forward: nothing in the log gets old, and members find everything as it was."""
+"""Rewriting of old records: no record in the log gets old, and members find the same state."""
 
 from __future__ import annotations
 

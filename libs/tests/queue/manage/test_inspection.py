@@ -1,4 +1,4 @@
-"""What is in a queue, without consuming it."""
+"""Statistics and messages of a queue, read without consuming it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed out next: against random stories, in which the rules hold at every step."""
+"""The order of deliveries: by examples, and against random stories in which the rules hold at every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of queues are as they are documented, and stay so."""
+"""Records of queues have the documented format, and keep it."""
 
 from __future__ import annotations
 

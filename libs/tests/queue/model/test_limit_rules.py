@@ -1,4 +1,4 @@
-"""Shares add up to the limit; the rate is kept over any second, also across owners."""
+"""Shares add up to the limit, and the rate holds over any second, also across owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left out of a set, what is old, how large parts are, when an owner's turn is."""
+"""Rewriting of messages: which ones a set leaves out, which are old, how large parts are, and when an owner's turn comes."""
 
 from __future__ import annotations
 

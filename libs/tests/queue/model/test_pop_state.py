@@ -1,4 +1,4 @@
-"""Pushes and pops in every order, with a checkpoint at any place, come to what a plain list comes to."""
+"""Pushes and pops in every order, with a checkpoint at any place, give the result of a plain list."""
 
 from __future__ import annotations
 

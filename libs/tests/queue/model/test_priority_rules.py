@@ -1,4 +1,4 @@
-"""Which message comes next: by priority, with a turn for the oldest."""
+"""The order of ready messages: by priority, with a turn for the oldest."""
 
 from __future__ import annotations
 

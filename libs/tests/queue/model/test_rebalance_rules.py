@@ -1,4 +1,4 @@
-"""Every plan is fair and everybody's the same; shards move without two owners and without being left."""
+"""Plans are fair and the same for all members; shards move without two owners and without being left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts are good for one decision, of one hand-out, under one claim."""
+"""Receipts are good for one decision, of one delivery, under one claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold of a consumer's stream: idempotent, the same from any checkpoint, over what is read again."""
+"""The fold of a consumer stream: idempotent, and the same from any checkpoint."""
 
 from __future__ import annotations
 

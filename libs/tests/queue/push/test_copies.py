@@ -1,4 +1,4 @@
-"""A push that was dropped as a copy says so: the verdict is the one of the shard's owner."""
+"""A push that was dropped as a duplicate says so, by the verdict of the shard's owner."""
 
 from __future__ import annotations
 

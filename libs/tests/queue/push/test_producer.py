@@ -1,4 +1,4 @@
-"""Pushes as parts of records."""
+"""Pushes as parts of records, and appends that share a record."""
 
 from __future__ import annotations
 

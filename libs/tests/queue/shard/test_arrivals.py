@@ -1,4 +1,4 @@
-"""What an owner reads, so many messages ahead, whatever is carried forward beneath him."""
+"""The messages that an owner reads ahead, also when they are rewritten meanwhile."""
 
 from __future__ import annotations
 

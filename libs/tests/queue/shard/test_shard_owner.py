@@ -1,4 +1,4 @@
-"""Appends of a shard: how many for what, one at a time, and what they are."""
+"""Appends of a shard's owner: how many there are, their order, and their contents."""
 
 from __future__ import annotations
 
