@@ -65,7 +65,7 @@ class ShardPopper:
         self._checkpoints = tags.queue_owner(queue, shard, GROUP)
         self._pops_between = pops_between
         self._grace_ms = grace_ms
-        self._token = log.incarnations.give()
+        self._token = log.incarnations.new_token()
         self._covers = 0
         """Trimmed messages up to this seqnum are finished, or in the set that was loaded."""
         self._gap = 0

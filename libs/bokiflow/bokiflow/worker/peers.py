@@ -37,7 +37,7 @@ class Peers:
     def __init__(self, log: Log, group: str, name: str | None, lease_s: float) -> None:
         """`name`: None: one that nobody else has."""
         self._incarnations: Final = log.incarnations
-        self._token: Final = log.incarnations.give()
+        self._token: Final = log.incarnations.new_token()
         self._stem: Final = name or log.by[:NAME_CHARS] + self._token.removeprefix(log.by)
         self.name: Final = f"{self._stem}.{self._token}"
         self.since = 0
@@ -53,14 +53,14 @@ class Peers:
 
     async def __aenter__(self) -> Peers:
         self._begun_s = asyncio.get_running_loop().time()
-        self._incarnations.began(self._token)
+        self._incarnations.start(self._token)
         await self._members.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._incarnations.ended(self._token)
+        self._incarnations.stop(self._token)
         await self._members.__aexit__(kind, error, trace)
 
     def settled(self) -> bool:
@@ -110,7 +110,7 @@ class Peers:
 
     def lost(self, name: str) -> bool:
         """Return whether a worker that runs nothing any more ended without a word: it was not drained, nor closed in this process."""
-        return name not in self._drained and not self._incarnations.over(name.rpartition(".")[2])
+        return name not in self._drained and not self._incarnations.stopped(name.rpartition(".")[2])
 
     def over(self, name: str, partition: int | None = None) -> bool:
         """Return whether a worker runs nothing any more, or nothing of a partition; "", no worker, never did."""
@@ -118,5 +118,5 @@ class Peers:
             return False
         if partition is not None and name in self._leaving and partition not in self._leaving[name][1]:
             return True
-        known = self._incarnations.over(name.rpartition(".")[2])
+        known = self._incarnations.stopped(name.rpartition(".")[2])
         return not name or known or name in self._left or self._members.dead(name)

@@ -68,7 +68,7 @@ class Fence:
         self.tag: Final = tag
         self.name: Final = name
         self.claim = 0
-        self.token: Final = log.incarnations.fence(scope)
+        self.token: Final = log.incarnations.fence_token(scope)
         self.other: Claim | None = None
         self._log = log
         self._who = who

@@ -66,21 +66,21 @@ class Incarnations:
         self._fences = 0
         self._running: Final[set[str]] = set()
 
-    def give(self) -> str:
+    def new_token(self) -> str:
         """Return a token that was not given before. The first one is the incarnation of the log itself."""
         self._given += 1
         return self._by if self._given == 1 else f"{self._by}-{self._given}"
 
-    def fence(self, scope: str) -> str:
+    def fence_token(self, scope: str) -> str:
         """Return a token for one more fence object of a scope; no other object of this incarnation gets it."""
         self._fences += 1
         return f"{scope}/{self._fences}" if scope else str(self._fences)
 
-    def began(self, token: str) -> None:
+    def start(self, token: str) -> None:
         """Record that the worker with a token runs."""
         self._running.add(token)
 
-    def ended(self, token: str) -> None:
+    def stop(self, token: str) -> None:
         """Record that the worker with a token has stopped."""
         self._running.discard(token)
 
@@ -88,7 +88,7 @@ class Incarnations:
         """Return whether the worker with a token runs under this log."""
         return token in self._running
 
-    def over(self, token: str) -> bool:
+    def stopped(self, token: str) -> bool:
         """Return whether a token is of this log and its worker does not run. False for tokens of other logs, whose state is unknown."""
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
 

@@ -70,7 +70,7 @@ class Claim(NamedTuple):
 
 
 def scope_of(token: str) -> str:
-    """Return the scope of a token that `Incarnations.fence` gave."""
+    """Return the scope of a token that `Incarnations.fence_token` made."""
     return token.rpartition("/")[0]
 
 

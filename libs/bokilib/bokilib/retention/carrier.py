@@ -173,7 +173,7 @@ class Carrier:
         self._carry_ms = carry_ms
         registry = metrics or Metrics()
         self._rounds = registry.counter(REWRITE_ROUNDS)
-        self._carried = registry.counter(REWRITTEN_STATES)
+        self._rewritten = registry.counter(REWRITTEN_STATES)
         self._unreadable = registry.counter(REWRITE_UNREADABLE)
         self._left = registry.gauge(REWRITE_LEFT)
         self._task: asyncio.Task[None] | None = None
@@ -269,7 +269,7 @@ class Carrier:
         """Read the old records and rewrite. Turns whose fence is lost on the way are removed from `turns`."""
         claims = {name: turn.seen for name, turn in turns.items()}
         left: Counter[str] = Counter()
-        read = carried = 0
+        read = rewritten = 0
         async for item in self._log.book.read(start=1):
             if isinstance(item, boki.Gap):
                 continue
@@ -277,10 +277,10 @@ class Carrier:
                 break
             read += 1
             if await self._collect(turns, item, left) >= PENDING:
-                carried += await self._flush(turns, now_ms)
-        carried += await self._flush(turns, now_ms)
+                rewritten += await self._flush(turns, now_ms)
+        rewritten += await self._flush(turns, now_ms)
         await self._trimmer.flush()
-        return Round(claims, read, carried, dict(left))
+        return Round(claims, read, rewritten, dict(left))
 
     async def _collect(self, turns: Mapping[str, _Turn], record: boki.Record, left: Counter[str]) -> int:
         """Pass a record to the libraries with events in it, and count it in `left` for those that are not here.
@@ -316,7 +316,7 @@ class Carrier:
         return bool(beats or claimed)
 
     async def _flush(self, turns: dict[str, _Turn], now_ms: int) -> int:
-        carried = 0
+        rewritten = 0
         for name, turn in list(turns.items()):
             try:
                 states, unreadable = await turn.library.carry(now_ms, turn.fence.expect, carry_ms=self._carry_ms)
@@ -332,10 +332,10 @@ class Carrier:
                     "library not rewritten: its old records stay, and keep their terms", library=name, error=str(error)
                 )
                 states, unreadable = 0, 1
-            self._carried.labels(name).inc(states)
+            self._rewritten.labels(name).inc(states)
             self._unreadable.labels(name).inc(unreadable)
-            carried += states
-        return carried
+            rewritten += states
+        return rewritten
 
 
 def _lose(turns: dict[str, _Turn], name: str, fenced: Fenced) -> None:

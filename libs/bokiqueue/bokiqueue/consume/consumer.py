@@ -146,7 +146,7 @@ class Consumer(Generic[T]):
         self._letters: tuple[str, Producer] | None = None
         self.batcher: Final = AppendBatcher(opened, settle=True)
         self._log = opened
-        self._member = Member(who, opened.incarnations.give(), carry_ms, only, backoff_s)
+        self._member = Member(who, opened.incarnations.new_token(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group
         tick_s = lease_rules.beat_every(member_lease_s) / 2

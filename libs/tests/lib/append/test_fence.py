@@ -158,7 +158,7 @@ async def test_a_claim_is_adopted_only_by_the_object_that_appended_it(
 
 def test_tokens_are_counted_so_that_a_run_that_is_repeated_writes_the_same() -> None:
     those = Incarnations("0a")
-    tokens = [those.fence(""), those.fence("member"), those.fence("")]
+    tokens = [those.fence_token(""), those.fence_token("member"), those.fence_token("")]
     assert tokens == ["1", "member/2", "3"]
     assert [scope_of(token) for token in tokens] == ["", "member", ""]
 

@@ -238,19 +238,19 @@ def test_the_time_is_that_of_the_newest_record_and_what_passed_since() -> None:
 
 def test_each_has_a_token_of_its_own_and_who_ended_is_known() -> None:
     those = Incarnations("0a")
-    first, second = those.give(), those.give()
+    first, second = those.new_token(), those.new_token()
     assert first == "0a" != second
-    those.began(first)
-    those.began(second)
-    assert those.runs(first) and not those.over(first) and not those.over(second)
-    those.ended(first)
-    assert those.over(first) and not those.runs(first) and not those.over(second)
-    assert those.give() not in (first, second)
+    those.start(first)
+    those.start(second)
+    assert those.runs(first) and not those.stopped(first) and not those.stopped(second)
+    those.stop(first)
+    assert those.stopped(first) and not those.runs(first) and not those.stopped(second)
+    assert those.new_token() not in (first, second)
 
 
 def test_of_tokens_of_others_nothing_is_known() -> None:
     those = Incarnations("0a")
-    assert not any(those.over(token) or those.runs(token) for token in ("", "0", "0b", "0a1", "0b-2"))
+    assert not any(those.stopped(token) or those.runs(token) for token in ("", "0", "0b", "0a1", "0b-2"))
 
 
 # -- the clock of the log
