@@ -10,7 +10,7 @@
 - Operations on one object are one record each, without a condition: two never disturb each other.
 - Transactions are serializable, or see a snapshot; they see their own writes, and are run again while they lose. Those that a process
   runs at the same time commit as one record. Snapshots read a consistent past and append nothing.
-- Views in aux data and in this process are caches. Checkpoints let history go.
+- Views in aux data and in this process are caches. Checkpoints replace old history, which is then trimmed.
 - `store.collection("user", User)` is typed, and can be scanned. `bokistore.sync` is the same without an event loop.
 """
 

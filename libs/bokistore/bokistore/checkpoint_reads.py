@@ -1,13 +1,13 @@
-"""Checkpoints of objects and buckets as they are read, and the records above them: where a fold begins, and whether it is whole.
+"""Reads of checkpoints of objects and buckets, and of the records above them: where a fold begins, and whether it is complete.
 
 - The newest complete checkpoint at or below a record counts (`bokilib.retention.checkpoint_rules`).
-- A fold names its start, and ends at a record that lives or at the place of its query: only then does the log say what is missing
-  (a stream of which nothing lives below the end of the range may have been forgotten after that).
-- Above a checkpoint with a state it starts behind what that covers. Above one that says that there is nothing it starts at 1, and what is
-  missing below `covers` is not needed. The stream may have been forgotten meanwhile: from a start above 1 that would be a gap.
-- Missing records are taken for replaced only when what replaced them is *seen*: a newer checkpoint, or that all of the subject is
-  forgotten, and perhaps written again. Then `Trimmed` is raised and the read begins again, or its snapshot is too old. Else nobody has
-  the history any more: `HistoryMissing`, at once.
+- A fold names its start and ends at a live record or at the place of its query: only then does the log report missing records (a stream
+  without a live record below the end of the range may have been forgotten since).
+- A fold above a checkpoint with a state starts behind what it covers. Above a checkpoint that says that there is nothing it starts at 1,
+  since the stream may have been forgotten and a start above 1 would be a gap; records missing below `covers` are not needed.
+- Missing records count as replaced only when their replacement is *seen*: a newer checkpoint, or that the subject was forgotten and
+  perhaps written again. Then `Trimmed` is raised, and the read is retried or its snapshot is too old. Otherwise the history is lost:
+  `HistoryMissing`, at once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from bokistore.model.subjects import Subject, parts_of
 
 
 class Newest(NamedTuple):
-    """The newest record of a stream and of its checkpoints."""
+    """The newest record of a subject's stream, and of its checkpoint stream."""
 
     record: boki.Record | None
     checkpoint: boki.Record | None
 
     @property
     def nothing(self) -> bool:
-        """Whether there is neither."""
+        """True if there is neither."""
         return self.record is None and self.checkpoint is None
 
     @property
@@ -47,7 +47,7 @@ class Newest(NamedTuple):
 
 
 class CheckpointReads:
-    """See the module."""
+    """Reads of checkpoints and of the records above them; see the module."""
 
     def __init__(self, log: Log) -> None:
         self._log: Final = log
@@ -70,8 +70,10 @@ class CheckpointReads:
         return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
 
     async def _without_checkpoint(self, subject: Subject, at: int | None, consistency: ConsistencyName) -> Newest:
-        """Read the newest record where it is not known whether there was a checkpoint as of `at`. A fold of all records needs none, and
-        finds out whether all are there. Raises Trimmed: no record is."""
+        """Read the newest record where it is not known whether there was a checkpoint as of `at`.
+
+        A fold of all records needs none, and finds out whether all are there. Raises Trimmed: there is no record.
+        """
         record = await self._log.book.read_prev(subject.stream, at_most=at, consistency=consistency)
         if record is None:
             raise Trimmed(f"what {subject.name!r} was as of {at} is not kept any more", mark=at, object=subject.name)
@@ -123,12 +125,16 @@ class CheckpointReads:
         """Yield the records of a subject above `covers` up to `last`.
 
         Args:
-            newest: as it was read before; what replaced missing records is newer.
-            covers: of the checkpoint below, 0 where there is none. empty: it says that there is nothing.
+            subject: an object or a bucket.
+            newest: as it was read before; a replacement of missing records is newer.
+            covers: the place of the checkpoint below, 0 where there is none.
             last: the newest record, or the place of the query.
+            empty: whether the checkpoint says that there is nothing.
 
         Raises:
-            Trimmed: a newer checkpoint has replaced some of them, or all was forgotten. HistoryMissing. Lost.
+            Trimmed: a newer checkpoint has replaced some of them, or all were forgotten.
+            HistoryMissing: records are missing that nothing has replaced.
+            Lost: the log has lost some of them.
         """
         start = 1 if empty else covers + 1
         async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers) + 1):

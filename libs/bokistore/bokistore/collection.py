@@ -1,7 +1,7 @@
-"""Objects of one type under one name: `users = store.collection("user", User)`.
+"""Collections of objects of one type: `users = store.collection("user", User)`.
 
-A value is a dataclass, a msgspec Struct, a TypedDict or a model of pydantic; it is stored as the JSON object that it is. An id is in the
-collection from `create` or `put` to `delete`, and a scan of a serializable transaction expects that none comes or goes.
+A value is a dataclass, a msgspec Struct, a TypedDict or a pydantic model; it is stored as a JSON object. An id is in the collection
+from `create` or `put` until `delete`, and a scan in a serializable transaction expects that no id is added or removed.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ class Collection(Generic[T]):
         return f"<bokistore.Collection {self.name!r} of {self.kind.__name__}>"
 
     def within(self, transaction: Transaction) -> TxCollection[T]:
-        """The collection in a transaction."""
+        """Return the collection as a transaction sees it."""
         return TxCollection(self, transaction)
 
     def object(self, id: str) -> StoreObject:
-        """The object of an id, for operations on parts of it."""
+        """Return the object of an id, for operations on parts of it."""
         return StoreObject(self._commits.views, object_name(self.name, id))
 
     async def create(self, id: str, value: T) -> None:
-        """A new one. Raises AlreadyExists, NotEncodable; else as `store.transact`."""
+        """Create an id. Raises AlreadyExists, NotEncodable; otherwise as `store.transact`."""
         await self._commits.run(lambda tx: self.within(tx).create(id, value))
 
     async def put(self, id: str, value: T) -> None:
-        """A new one, or another value for one that is there."""
+        """Create an id, or replace its value."""
         await self._commits.run(lambda tx: self.within(tx).put(id, value))
 
     async def delete(self, id: str) -> bool:
-        """Ends one; returns whether it was there."""
+        """Delete an id; return whether it existed."""
         return await self._commits.run(lambda tx: self.within(tx).delete(id))
 
     async def get(self, id: str, *, at: int | None = None, consistency: ConsistencyName = "session") -> T | None:
-        """The value of an id, None if it is not there."""
+        """Return the value of an id, or None if it does not exist."""
         return self.of(await self.object(id).value(at=at, consistency=consistency))
 
     async def ids(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
-        """All ids, in order."""
+        """Return all ids, in order."""
         directories = await self._commits.views.directories(self.name, at, consistency)
         return sorted(id for directory in directories for id in directory.ids)
 
     async def scan(
         self, *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> AsyncIterator[tuple[str, T]]:
-        """All ids and values of one snapshot, in the order of the ids."""
+        """Iterate over the ids and values of one snapshot, in the order of the ids."""
         views = self._commits.views
         snapshot = Snapshot(views, at or await views.log.book.now(consistency=consistency))
         ids = await snapshot.ids(self.name)
@@ -81,11 +81,11 @@ class Collection(Generic[T]):
                     yield id, typed
 
     def of(self, value: JsonObject | None) -> T | None:
-        """What is stored, as the type. Raises NotEncodable."""
+        """Convert a stored object to the collection's type. Raises NotEncodable."""
         return None if value is None else from_json(self.kind, value)
 
     def json_of(self, value: T) -> JsonObject:
-        """A value, as it is stored. Raises NotEncodable."""
+        """Convert a value to the JSON object that is stored. Raises NotEncodable."""
         made = to_json(value)
         if not isinstance(made, dict):
             raise NotEncodable(f"expected a {self.kind.__name__} that is a JSON object, found {type(made).__name__}")
@@ -93,7 +93,7 @@ class Collection(Generic[T]):
 
 
 class TxCollection(Generic[T]):
-    """A collection in a transaction. What reads is awaited; `update` does not look whether the id is there."""
+    """A collection as a transaction sees it. Every method is awaited, also those that only write."""
 
     def __init__(self, collection: Collection[T], transaction: Transaction) -> None:
         self._collection = collection
@@ -103,19 +103,19 @@ class TxCollection(Generic[T]):
         return object_name(self._collection.name, id)
 
     async def get(self, id: str) -> T | None:
-        """The value of an id, None if it is not there."""
+        """Return the value of an id, or None if it does not exist."""
         return self._collection.of(whole_value(await self._tx.view(self._name(id))))
 
     async def get_many(self, ids: Sequence[str]) -> list[T | None]:
-        """Many values, in one or two round trips."""
+        """Return many values, in one or two round trips."""
         return [self._collection.of(value) for value in await self._tx.values([self._name(id) for id in ids])]
 
     async def ids(self) -> list[str]:
-        """All ids, in order."""
+        """Return all ids, in order."""
         return await self._tx.ids(self._collection.name)
 
     async def create(self, id: str, value: T) -> None:
-        """A new one. Raises AlreadyExists."""
+        """Create an id. Raises AlreadyExists."""
         made = self._collection.json_of(value)
         if (await self._tx.view(self._name(id))).exists:
             raise AlreadyExists(
@@ -127,20 +127,20 @@ class TxCollection(Generic[T]):
         self._tx.operate(self._name(id), Set("", made))
 
     async def put(self, id: str, value: T) -> None:
-        """A new one, or another value for one that is there."""
+        """Create an id, or replace its value."""
         made = self._collection.json_of(value)
         if not (await self._tx.view(self._name(id))).exists:
             self._tx.enter(self._collection.name, id, there=True)
         self._tx.operate(self._name(id), Set("", made))
 
     async def update(self, id: str, value: T) -> None:
-        """Another value for one that is there. Raises NoSuchObject."""
+        """Replace the value of an id that exists. Raises NoSuchObject."""
         if not (await self._tx.view(self._name(id))).exists:
             raise NoSuchObject(f"{id!r} is not in {self._collection.name!r}; `put` makes it", object=self._name(id))
         self._tx.operate(self._name(id), Set("", self._collection.json_of(value)))
 
     async def delete(self, id: str) -> bool:
-        """Ends one; returns whether it was there."""
+        """Delete an id; return whether it existed."""
         if not (await self._tx.view(self._name(id))).exists:
             return False
         self._tx.enter(self._collection.name, id, there=False)

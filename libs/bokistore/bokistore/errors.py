@@ -1,4 +1,4 @@
-"""What a store raises beside the errors of the SDK and of `bokilib`."""
+"""Errors that a store raises beside those of the SDK and of `bokilib`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ from boki_common.errors import LogBookError, UsageError
 
 
 class OperationFailed(LogBookError):
-    """An operation changed nothing: what is at its path does not allow it.
+    """An operation changed nothing: the value at its path does not allow it.
 
     Attributes:
-        object, path, operation, reason.
+        object: the object's name.
+        path: the path of the operation.
+        operation: its kind, "inc" for example.
+        reason: why it was not possible.
     """
 
 
 class AlreadyExists(LogBookError):
-    """What was to be created in a collection is there already.
+    """A collection already contains the id that was to be created.
 
     Attributes:
-        collection, id.
+        collection: the collection's name.
+        id: the id.
     """
 
 
 class NoSuchObject(LogBookError):
-    """What was to be changed is not there.
+    """The object that was to be changed does not exist.
 
     Attributes:
         object: its name.
@@ -30,30 +34,34 @@ class NoSuchObject(LogBookError):
 
 
 class HistoryMissing(LogBookError):
-    """Records of an object are trimmed that no checkpoint has: its state cannot be known.
+    """Records of an object are trimmed and no checkpoint contains them, so its state cannot be known.
 
     Attributes:
-        object: its name. mark: records below are trimmed.
+        object: its name.
+        mark: records below this seqnum are trimmed.
     """
 
 
 class InTransaction(UsageError):
-    """A transaction was used after it ended, or for what cannot be done in one."""
+    """A transaction was used after it ended, or for something that a transaction does not allow."""
 
 
 class ResultUnknown(LogBookError):
-    """The operation is in the log, and its result is not known any more: what was before it is trimmed.
+    """The operation is in the log, but its result cannot be computed: the records before it are trimmed.
 
     Attributes:
-        object. seqnum: of the operation.
+        object: the object's name.
+        seqnum: the operation's place in the log.
     """
 
     definite = False
 
 
 class TransactionTimeout(LogBookError):
-    """The body of a transaction ran for longer than a transaction may. It was cancelled, and nothing of it is in the log.
+    """The body of a transaction ran for too long. It was cancelled, and none of its writes is in the log.
 
     Attributes:
-        body: its name. ran_s: for how many seconds it ran. expected: how many it may.
+        body: the body's name.
+        ran_s: for how many seconds it ran.
+        expected: for how many seconds it may run.
     """

@@ -1,4 +1,4 @@
-"""Looking into the past of an object: what happened to it, and what changed between two places of the log."""
+"""History of an object: its versions, and the changes between two places of the log."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ KINDS: Final = {Ops: "operations", Commit: "transaction", Deleted: "deleted", Ex
 
 
 class Version(NamedTuple):
-    """One record of an object.
+    """A version of an object, made by one record.
 
     Attributes:
-        kind: "operations", "transaction", "deleted" or "expires"; "checkpoint" where what was before is trimmed.
-        by: incarnation of who wrote it. time_ms: when it was ordered.
-        operations: what was done.
-        value: the object after it, None where there is none.
+        seqnum: the record's place in the log.
+        time_ms: when the record was ordered.
+        by: the incarnation that wrote it.
+        kind: "operations", "transaction", "deleted" or "expires"; "checkpoint" where older records are trimmed.
+        operations: the operations of the record.
+        value: the object after it, None if it does not exist then.
     """
 
     seqnum: int
@@ -46,7 +48,7 @@ class Version(NamedTuple):
 async def history(
     views: Views, name: str, start: int | None, stop: int | None, limit: int | None, consistency: ConsistencyName
 ) -> list[Version]:
-    """See `StoreObject.history`."""
+    """Return the versions of an object. See `StoreObject.history`."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidArgument(f"expected limit= to be at least 1, found {limit!r}", found=limit)
     now = await views.log.book.now(consistency=consistency)
@@ -74,7 +76,7 @@ async def history(
 
 
 async def _base(views: Views, name: str, last: int, limit: int | None) -> fold.View:
-    """The object before the newest `limit` records up to `last`; from the beginning where that is not cheaper, or not known."""
+    """Return the object before the newest `limit` records up to `last`; from the beginning if that is cheaper, or the only way."""
     if limit is None or limit > STEPS or last < 1:
         return fold.gone(name, 0)
     before, left = last, limit
@@ -97,7 +99,10 @@ async def _base(views: Views, name: str, last: int, limit: int | None) -> fold.V
 
 
 async def names(views: Views, at: int | None, consistency: ConsistencyName) -> list[str]:
-    """See `BokiStore.names`. Whatever lives has a record or a checkpoint that lives, and so a name in the book."""
+    """Return the names of existing objects. See `BokiStore.names`.
+
+    Every existing object has a live record or checkpoint, so its name is in the book.
+    """
     known = await views.check_at(at)
     now = await views.log.book.now(consistency=consistency)
     found: dict[str, None] = {}
@@ -113,7 +118,7 @@ async def names(views: Views, at: int | None, consistency: ConsistencyName) -> l
 
 
 async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View] | None:
-    """The oldest checkpoint that is kept: what is above it can be distinguished."""
+    """Return the version and the view of the oldest checkpoint that is kept: versions above it are separate."""
     oldest = None
     newest = await views.log.book.read_prev(tags.store_checkpoint(name), at_most=now)
     async for whole in views.bases.wholes(Subject(name), newest):
@@ -128,7 +133,7 @@ async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View
 
 
 async def diff(views: Views, name: str, before: int, after: int | None, consistency: ConsistencyName) -> list[Change]:
-    """See `StoreObject.diff`."""
+    """Return the changes of an object between two places. See `StoreObject.diff`."""
     old = await views.one(name, before, consistency)
     new = await views.one(name, after, consistency)
     return differences(old.content, new.content)

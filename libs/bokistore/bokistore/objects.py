@@ -1,7 +1,7 @@
-"""One object of a store: operations at once, reads, and what became of it.
+"""Objects of a store: operations, reads and history of one of them.
 
-Each operation is one record, without a condition: two that change one object do not disturb each other. Its result is computed from
-what is in the log before it, and one that could not be done raises OperationFailed; it changed nothing, though it is in the log.
+Each operation is one record without a condition, so two that change one object do not disturb each other. Its result is computed from the
+records before it. An operation that was not possible raises OperationFailed; it is in the log and changed nothing.
 """
 
 from __future__ import annotations
@@ -53,39 +53,44 @@ class StoreObject:
     # -- reading
 
     async def view(self, at: int | None = None, consistency: ConsistencyName = "session") -> View:
-        """The object with where it was seen, for tools."""
+        """Return the object and the place where it was seen, for tools."""
         return await self._views.one(self.name, at, consistency)
 
     async def get(
         self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> Json:
-        """What is at a path, or the default.
+        """Return a copy of the value at a path, or the default.
 
         Args:
-            at: a seqnum: as it was there.
+            path: dotted keys, for example "a.b.0".
+            default: returned where the path leads nowhere.
+            at: a seqnum to read at; default: now.
             consistency: as in `boki.Book.read_next`.
 
         Raises:
-            Trimmed: `at` is older than what is kept. InvalidArgument.
+            Trimmed: the history at `at` is no longer kept.
+            InvalidArgument: the path is not valid.
         """
         return value_at(await self.view(at, consistency), path, default)
 
     async def value(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> JsonObject | None:
-        """The whole object, None if there is none. Arguments as for `get`."""
+        """Return a copy of the whole object, or None if it does not exist. Arguments as for `get`."""
         return whole_value(await self.view(at, consistency))
 
     async def exists(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> bool:
-        """Whether there is one. Arguments as for `get`."""
+        """Return whether the object exists. Arguments as for `get`."""
         return (await self.view(at, consistency)).exists
 
     # -- operations
 
     async def apply(self, *operations: AnyOperation) -> list[Json]:
-        """Several operations as one record, one after the other; returns their results. Values are taken as they are when it is called.
+        """Apply several operations, in order, as one record; return their results. Values are copied before the first await.
 
         Raises:
-            OperationFailed: of the first that could not be done; the others were.
-            AppendUnknown: perhaps applied. ResultUnknown: applied. InvalidArgument, NotEncodable, AtomicTooLarge: not sent.
+            OperationFailed: the first operation that was not possible; the others were applied.
+            AppendUnknown: they may have been applied.
+            ResultUnknown: they were applied, and their results cannot be computed.
+            InvalidArgument, NotEncodable, AtomicTooLarge: nothing was sent.
         """
         event, seqnum = await self._append(operations)
         try:
@@ -107,58 +112,58 @@ class StoreObject:
         return [copy_json(result) for result in results if not isinstance(result, Failed)]
 
     async def send(self, *operations: AnyOperation) -> int:
-        """As `apply`, without looking at what comes of it: one round trip. Returns where it is in the log."""
+        """Append operations without computing their results, in one round trip; return their seqnum. Raises as `apply`."""
         return (await self._append(operations))[1]
 
     async def _append(self, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
-        """Appends operations without a condition; returns the event and where it is."""
+        """Append operations without a condition; return the event and its seqnum."""
         if not operations:
             raise InvalidArgument("expected one operation at least, found none")
         event = Ops(self.name, tuple(checked(one) for one in operations))
         return event, await self._views.log.append(Contribution((tags.store_object(self.name),), {}, (event,)))
 
     async def set(self, path: str, value: Json) -> None:
-        """Puts a value at a path, and objects on the way to it."""
+        """Set the value at a path, creating objects on the way to it."""
         await self.apply(Set(path, value))
 
     async def make_object(self, path: str) -> None:
-        """Makes an object, unless there is one."""
+        """Create an empty object at a path, unless there is one."""
         await self.apply(MakeObject(path))
 
     async def make_array(self, path: str) -> None:
-        """Makes an array, unless there is one."""
+        """Create an empty array at a path, unless there is one."""
         await self.apply(MakeArray(path))
 
     async def push(self, path: str, value: Json, *, limit: int | None = None) -> int:
-        """Appends to an array, which is made if it is not there; returns its length. With a limit, drops from its head."""
+        """Append to an array, created if needed; return its new length. With a limit, items are dropped from its head."""
         (length,) = await self.apply(Push(path, value, limit))
         assert isinstance(length, int)
         return length
 
     async def pop(self, path: str) -> Json:
-        """Takes the last of an array."""
+        """Remove the last item of an array and return it."""
         (last,) = await self.apply(Pop(path))
         return last
 
     async def inc(self, path: str, delta: int | float = 1) -> int | float:
-        """Adds to a number, 0 if it is not there; returns the sum."""
+        """Add to a number, counting from 0 if there is none; return the sum."""
         (total,) = await self.apply(Inc(path, delta))
         assert isinstance(total, (int, float))
         return total
 
     async def delete(self, path: str) -> bool:
-        """Removes what is at a path; returns whether it was there. The object ends by `store.delete(name)`."""
+        """Remove the value at a path; return whether there was one. `store.delete(name)` deletes the whole object."""
         (was_there,) = await self.apply(Delete(path))
         return bool(was_there)
 
     async def merge(self, path: str, patch: JsonObject) -> None:
-        """Merges a patch (RFC 7386): null removes."""
+        """Merge a patch (RFC 7386): null removes a key."""
         await self.apply(Merge(path, patch))
 
     # -- over time
 
     def watch(self, *, start: int | None = None) -> AsyncIterator[Watched]:
-        """Each change as it comes, from now on, or from a seqnum: `async for change in x.watch()`."""
+        """Iterate over changes as they happen, from now on or from a seqnum: `async for change in x.watch()`."""
         return watch(self._views, self.name, start)
 
     async def history(
@@ -169,15 +174,18 @@ class StoreObject:
         limit: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> list[Version]:
-        """What happened to it, as far as it is kept, oldest first. `start` is included, `stop` is not.
+        """Return the object's versions as far as they are kept, oldest first.
 
         Args:
-            limit: only the newest so many, without folding what is before them.
+            start: the first seqnum to include.
+            stop: the first seqnum to leave out.
+            limit: return only this many of the newest, without reading what is older.
+            consistency: as in `boki.Book.read_next`.
         """
         return await inspection.history(self._views, self.name, start, stop, limit, consistency)
 
     async def diff(
         self, before: int, after: int | None = None, *, consistency: ConsistencyName = "session"
     ) -> Sequence[Change]:
-        """What changed from one seqnum to another, or to now."""
+        """Return the changes between two seqnums, or from one until now."""
         return await inspection.diff(self._views, self.name, before, after, consistency)

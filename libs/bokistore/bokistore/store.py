@@ -53,20 +53,21 @@ T = TypeVar("T")
 
 
 class StoreSettings(msgspec.Struct, frozen=True):
-    """How a store works. Processes of one store should agree on ages; the rest is each one's own.
+    """Settings of a store. Processes of one store should agree on ages; the other settings are each process's own.
 
     Attributes:
-        isolation: of transactions that name none.
-        retries: how often a transaction that lost is run again.
-        cached_views: objects that this process keeps. 0: none.
-        followed_objects: how many of those that are read often this process follows, to read them from memory. 0: none.
-        followed_within_s: a read from memory is never older than what a read of the log would have returned so many seconds before.
-        aux_data: whether views are left with the engines.
-        checkpoints: whether this process makes checkpoints of what it sees change, and trims by them.
-        checkpoint_records, checkpoint_bytes: a checkpoint is due when so much lies above the last one.
-        grace_ms: how old a snapshot may be, and for how long the body of a transaction may run.
-        retention_ms: for how long what was deleted is remembered.
-        forget_ms: how old a stream has to be for the log to forget it.
+        isolation: the level of transactions that name none.
+        retries: how often a transaction runs again after a conflict.
+        cached_views: how many objects this process keeps in memory. 0: none.
+        followed_objects: how many frequently read objects this process follows, to read them from memory. 0: none.
+        followed_within_s: a read from memory returns nothing older than a read of the log would have returned this many seconds earlier.
+        aux_data: whether views are stored as aux data of records, for other processes.
+        checkpoints: whether this process makes checkpoints of objects that it sees change, and trims the records that they replace.
+        checkpoint_records: a checkpoint is due when this many records lie above the last one.
+        checkpoint_bytes: a checkpoint is due when this many bytes lie above the last one.
+        grace_ms: how old a snapshot may be, and how long the body of a transaction may run.
+        retention_ms: for how long deleted objects are remembered.
+        forget_ms: how old a stream must be before the log forgets it.
     """
 
     isolation: Isolation = "serializable"
@@ -87,10 +88,13 @@ DEFAULTS: Final = StoreSettings()
 
 
 class BokiStore:
-    """See the module. Belongs to the event loop of its book.
+    """A store of JSON objects on one book; see the module. It belongs to the event loop of its book.
 
     Attributes:
-        log: of the book; share it with other libraries to commit together with them. views: for tools.
+        log: the log of the book; libraries that share it commit in the same records.
+        settings: how the store works.
+        views: cached reads of objects, for tools.
+        checkpointer: checkpoints and trims, for tools.
     """
 
     def __init__(
@@ -101,11 +105,16 @@ class BokiStore:
         hook: PayloadHook | None = None,
         random: Tokens | None = None,
     ) -> None:
-        """
+        """Open a store; nothing is read or written.
+
         Args:
             book: a `boki.Book`, or the `bokilib.Log` of one.
-            hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
-            random: for the incarnation; by default the machine's.
+            settings: how the store works.
+            hook: compresses, encrypts or stores payloads elsewhere. Not allowed beside a `Log`, which has its own.
+            random: source of the incarnation; by default the machine's.
+
+        Raises:
+            InvalidArgument: an unknown isolation level, or a hook or random beside a `Log`.
         """
         check_isolation(settings.isolation)
         if isinstance(book, Log) and (hook is not None or random is not None):
@@ -143,15 +152,15 @@ class BokiStore:
     # -- objects
 
     def object(self, name: str) -> StoreObject:
-        """An object, which need not exist. Raises InvalidArgument."""
+        """Return the object of this name, which need not exist. Raises InvalidArgument."""
         return StoreObject(self.views, name)
 
     def collection(self, name: str, kind: type[T]) -> Collection[T]:
-        """Objects of one type. Raises InvalidArgument."""
+        """Return a collection of objects of one type. Raises InvalidArgument."""
         return Collection(self._commits, name, kind)
 
     async def delete(self, name: str) -> bool:
-        """Ends an object, which is in no collection; returns whether there was one."""
+        """Delete an object that is in no collection; return whether it existed."""
 
         async def body(tx: Transaction) -> bool:
             if not (await tx.view(name)).exists:
@@ -162,7 +171,7 @@ class BokiStore:
         return await self.transact(body)
 
     async def expire(self, name: str, at_ms: int | None) -> None:
-        """The object may be deleted once the clock of the log is past `at_ms`; None: never. Raises NoSuchObject."""
+        """Let an object expire once the log's clock is past `at_ms`; None: never. Raises NoSuchObject."""
 
         async def body(tx: Transaction) -> None:
             if not (await tx.view(name)).exists:
@@ -172,7 +181,7 @@ class BokiStore:
         await self.transact(body)
 
     async def sweep(self, names: Sequence[str] | None = None) -> list[str]:
-        """Deletes objects whose time is over, of these or of all; returns their names. A carrier does it once a round."""
+        """Delete expired objects, of these names or of the whole store; return their names. A carrier does this once a round."""
         now_ms = await self.checkpointer.now_ms()
         if names is None:
             return await sweep_all(self._commits, now_ms)
@@ -195,11 +204,14 @@ class BokiStore:
     async def values(
         self, names: Sequence[str], *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> list[JsonObject | None]:
-        """Many objects of one snapshot, in one or two round trips."""
+        """Return many objects of one snapshot, in one or two round trips."""
         return [whole_value(view) for view in await self.views.many(names, at, consistency)]
 
     async def names(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
-        """Of all objects that there are, in order. It reads the whole book: for tools; programs keep a collection."""
+        """Return the names of all existing objects, in order.
+
+        It reads the whole book, which suits tools; programs keep a collection instead.
+        """
         return await inspection.names(self.views, at, consistency)
 
     # -- transactions
@@ -210,14 +222,16 @@ class BokiStore:
         *args: P.args,
         **options: P.kwargs,
     ) -> R:
-        """Runs `body(tx, *args)` as a transaction, again while it loses; returns what it returned.
+        """Run `body(tx, *args)` as a transaction, again after each conflict; return what it returned.
 
-        It may run several times: everything outside of `tx` that it does happens each time. Transactions of this store that
-        run at the same time commit as one record.
+        The body may run several times, so its side effects outside of `tx` happen each time. Transactions that a store runs at the same
+        time commit as one record.
 
         Raises:
-            Conflict: it lost too often. AppendUnknown: perhaps it committed. TransactionTimeout: the body ran for longer than
-                `grace_ms`. Whatever the body raised. But for AppendUnknown nothing was committed.
+            Conflict: it lost more often than `retries` allows.
+            AppendUnknown: it may have committed. After every other error nothing was committed.
+            TransactionTimeout: the body ran for longer than `grace_ms`.
+            Exception: whatever the body raised.
         """
         return await self.transactional()(body)(*args, **options)
 
@@ -228,12 +242,12 @@ class BokiStore:
         retries: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> Callable[[Callable[Concatenate[Transaction, P], Awaitable[R]]], Callable[P, Awaitable[R]]]:
-        """Makes a transaction of a function that takes one: `@store.transactional()`. See `transact`.
+        """Make a transaction of a function that takes one: `@store.transactional()`. See `transact`.
 
         Args:
             isolation: "serializable" or "snapshot"; default: the store's.
-            retries: how often it is run again; default: the store's.
-            consistency: of its snapshot.
+            retries: how often it runs again after a conflict; default: the store's.
+            consistency: of the snapshot that it reads.
         """
         check_isolation(isolation or self.settings.isolation)
 
@@ -253,14 +267,14 @@ class BokiStore:
         return decorate
 
     def stage(self, body: Callable[[Transaction], Awaitable[R]], *, name: str = "") -> Staged[R]:
-        """Run a transaction that commits once its owner gives a part of its own: a step of a workflow. See `group_commit.Staged`."""
+        """Run a transaction that commits once its owner adds a part of its own, as a workflow step does. See `jobs.Staged`."""
         return self._commits.stage(body, name=name)
 
     @asynccontextmanager
     async def transaction(
         self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
     ) -> AsyncIterator[Transaction]:
-        """A transaction that commits when its body is left, and is not run again: it raises Conflict if it loses."""
+        """Commit a transaction when the block is left. It never runs again: leaving the block raises Conflict if it lost."""
         tx = await self.begin(isolation=isolation, consistency=consistency)
         try:
             yield tx
@@ -272,16 +286,19 @@ class BokiStore:
     async def begin(
         self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
     ) -> Transaction:
-        """A transaction for `commit`; `async with store.transaction()` does both."""
+        """Begin a transaction for `commit`; `async with store.transaction()` does both."""
         tx = Transaction(self.views, check_isolation(isolation or self.settings.isolation), consistency)
         await tx.fixed()
         return tx
 
     def within(self, context: bytes, written: Sequence[bytes]) -> Transaction:
-        """A part of a transaction that began elsewhere (`Transaction.context`). It is not committed: `tx.part()` goes back there.
+        """Return a part of a transaction that began in another process (`Transaction.context`).
+
+        The part is not committed here; its `tx.part()` is sent back to the process that began it.
 
         Args:
-            written: in parts before it, which ran after that context was made.
+            context: what `Transaction.context` returned.
+            written: writes of earlier parts, which ran after that context was made.
         """
         begun = decode_context(context)
         overlay = Overlay()
@@ -293,7 +310,13 @@ class BokiStore:
         return tx
 
     async def commit(self, tx: Transaction) -> int:
-        """Appends what a transaction wrote, if anything; returns where. Raises Conflict, AppendUnknown, AtomicTooLarge."""
+        """Append the writes of a transaction, if there are any; return their seqnum, or 0.
+
+        Raises:
+            Conflict: an object that it expects unchanged has changed.
+            AppendUnknown: it may have committed.
+            AtomicTooLarge: it does not fit into one record.
+        """
         tx.end()
         await tx.placed()
         staging = tx.staging
@@ -308,10 +331,12 @@ class BokiStore:
     async def snapshot(
         self, *, at: int | None = None, of: Sequence[str] = (), consistency: ConsistencyName = "session"
     ) -> AsyncIterator[Snapshot]:
-        """A consistent past of the whole store, as of now, or of a seqnum. It appends nothing.
+        """Open a consistent view of the whole store as of now, or of a seqnum. It appends nothing.
 
         Args:
-            of: names of objects that will be read, as far as they are known: they come with the snapshot, in its round trip.
+            at: the seqnum to read at; default: now.
+            of: names of objects that will be read, if they are known; they arrive in the round trip of the snapshot.
+            consistency: how recent "now" has to be, as in `boki.Book.read_next`.
         """
         known = await self.views.check_at(at)
         place, views = (known, []) if known else await self.views.as_of(of, consistency)
@@ -320,24 +345,24 @@ class BokiStore:
     # -- upkeep
 
     async def tend(self, name: str) -> int:
-        """Makes a checkpoint of an object, and trims what it replaces; returns where it is, 0 if none was due."""
+        """Make a checkpoint of an object and trim the records that it replaces; return its seqnum, 0 if none was due."""
         made = await self.checkpointer.checkpoint(name)
         await self.checkpointer.trim(name)
         return made
 
     def carried(self) -> Carries:
-        """For a `bokilib.Carrier` of several libraries: what of this store is carried out of old terms."""
+        """Return this store's part in a `bokilib.Carrier` of several libraries."""
         return StoreCarried(self.checkpointer, self.sweep)
 
     def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = REWRITE_MS) -> Carrier:
-        """Gives storage back: `async with store.carrier("host-7"): ...` in some process, or in all; one at a time does it.
+        """Return a carrier that reclaims storage: `async with store.carrier("host-7"): ...`.
 
-        What is idle is appended anew before it is two days old, so that old terms can be deleted; objects whose time is over are
-        deleted; of deletions nothing is left after `retention_ms`.
+        It may run in one process or in all; one of them works at a time. It rewrites idle state before that is two days old, so old terms
+        can be deleted, deletes expired objects, and forgets deletions after `retention_ms`.
         """
         return Carrier(self.log, [self.carried()], who=who, every_s=every_s, carry_ms=carry_ms)
 
     async def close(self) -> None:
-        """Follows nothing any more, and waits for checkpoints that are under way. Nothing is lost without it."""
+        """Stop following objects and wait for running checkpoints. A program that skips this loses nothing."""
         await self.views.close()
         await self._upkeep.close()

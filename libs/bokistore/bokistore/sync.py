@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class _Face:
-    """What has an asynchronous one behind it, and runs its coroutines."""
+    """Base of the synchronous classes: it runs coroutines of the asynchronous object behind it."""
 
     def __init__(self, book: boki.sync.Book) -> None:
         self._book = book
@@ -47,7 +47,7 @@ class _Face:
 
 
 class StoreObject(_Face):
-    """One object. Made by `store.object(name)`."""
+    """An object of a store. Made by `store.object(name)`."""
 
     def __init__(self, book: boki.sync.Book, found: bokistore.StoreObject) -> None:
         super().__init__(book)

@@ -32,7 +32,7 @@ _AT: Final = click.option("--at", type=_SEQNUM, metavar="SEQ", help="As it was a
 
 
 def register(group: click.Group) -> None:
-    """Adds the commands of this module."""
+    """Add the commands of this module."""
     store = CommandGroup("store", help="Objects of a store: their values, their history, and how they change.")
     group.add_command(store)
     for add in (_register_get, _register_ls, _register_history, _register_diff, _register_watch):
@@ -41,7 +41,7 @@ def register(group: click.Group) -> None:
 
 @asynccontextmanager
 async def _opened(invocation: Invocation, book: str, *seqnums: int | None) -> AsyncIterator[BokiStore]:
-    """The store of a book, which sees as far as the seqnums that the user names, if the log does."""
+    """Open the store of a book, and let it see up to the seqnums that the user names, if the log reaches them."""
     from bokistore import BokiStore, StoreSettings
 
     async with connected(invocation) as client:
@@ -166,7 +166,7 @@ async def _ls(
 async def _names(
     store: BokiStore, collection: str | None, at: int | None, consistency: ConsistencyName
 ) -> AsyncIterator[tuple[str, dict[str, object]]]:
-    """What is listed, and as JSON has it."""
+    """Return the lines and the JSON of a list of names."""
     from bokistore.model.directory_rules import object_name
 
     if collection is None:

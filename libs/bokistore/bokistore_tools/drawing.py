@@ -54,7 +54,7 @@ NOTHING: Final = Compared(None, 0, None, None)
 
 
 def ask(book: str | None, name: str | None) -> Element:
-    """The form that asks for a book and an object."""
+    """Draw the form that asks for a book and an object."""
     return make(
         "form",
         make("label", "Book", field("book", book, required=True)),
@@ -75,7 +75,7 @@ def where(book: str, what: str, newest: str | None = None) -> Element:
 
 
 def place(book: str, name: str, **query: int | None) -> str:
-    """The address of an object's page."""
+    """Return the address of an object's page."""
     return address(PATH, book=book, object=name, **query)
 
 
@@ -83,7 +83,7 @@ def place(book: str, name: str, **query: int | None) -> str:
 
 
 def changed_last(book: str, found: Recent) -> Element:
-    """The objects that the newest records of a book are about."""
+    """Draw the objects that the newest records of a book change."""
     rows = [_touched(book, one) for one in found.objects]
     records = "all {} records of the book" if found.whole else "the newest {} records"
     note = f"Of {records.format(f'{found.records:,}')}." if found.records else "The book has no records."
@@ -139,7 +139,7 @@ def collections(book: str, names: Sequence[str]) -> Element:
 
 
 def collection_ids(book: str, collection: str, ids: Sequence[str], total: int, after: str | None) -> Element:
-    """A page of the ids of a collection."""
+    """Draw a page of the ids of a collection."""
     links = [make("li", make("a", printable(id), href=place(book, f"{collection}/{id}"))) for id in ids]
     more: Node = None
     if ids and len(ids) < total:
@@ -158,12 +158,12 @@ def collection_ids(book: str, collection: str, ids: Sequence[str], total: int, a
 
 
 def facts(exists: bool, seen: int, expires_ms: int | None, known: Newest) -> Element:
-    """What is known of an object now."""
+    """Draw the current state of an object."""
     state = "exists" if exists else "deleted" if known.versions else "never seen"
     rows: list[tuple[str, Node]] = [("State", make("span", state, class_=f"state {'good' if exists else 'idle'}"))]
     last = (
         seen if exists else known.versions[-1].seqnum if known.versions else 0
-    )  # a place says nothing of what is not there
+    )  # a place says nothing about a missing object
     if last:
         rows.append(("Last record", str(last)))
     if expires_ms is not None:
@@ -172,7 +172,7 @@ def facts(exists: bool, seen: int, expires_ms: int | None, known: Newest) -> Ele
 
 
 def timeline(book: str, name: str, known: Newest, compared: Compared) -> Element:
-    """The versions, newest first, with a choice of two to compare."""
+    """Draw the versions, newest first, with a choice of two to compare."""
     items = [_version(book, name, version, known, compared) for version in reversed(known.versions)]
     older: Node = None
     if known.older:
@@ -219,7 +219,7 @@ def _version(book: str, name: str, version: Version, known: Newest, compared: Co
 
 
 def _choice(name: str, text: str, version: Version, *, chosen: bool) -> Element:
-    """One of two choices of a version; a screen reader reads out which."""
+    """Draw a radio button of a version, with a label for screen readers."""
     one = make(
         "input",
         type="radio",
@@ -237,7 +237,7 @@ def _kind(kind: str) -> Element:
 
 
 def comparison(compared: Compared) -> Element:
-    """What changed between two places, and the object as it was at the second."""
+    """Draw the changes between two places, and the object at the second."""
     if compared == NOTHING:
         title = make("h2", "What changed", id="changes-title")
         empty = make("p", "Nothing yet.", class_="empty")

@@ -29,11 +29,13 @@ class Touched(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """What the newest records of a book are about.
+    """Objects and collections in the newest records of a book.
 
     Attributes:
-        objects: newest first, each once. collections: names, in order. records: how many were looked at.
-        whole: whether they are all that the book has.
+        objects: newest first, each once.
+        collections: names, in order.
+        records: how many were read.
+        whole: whether they are all records of the book.
     """
 
     objects: list[Touched]
@@ -43,7 +45,7 @@ class Recent(NamedTuple):
 
 
 async def recent(store: BokiStore, records: int) -> Recent:
-    """The objects that the newest so many records are about, whether they exist or not."""
+    """Return the objects that the newest records change, whether they exist or not."""
     objects: dict[str, Touched] = {}
     collections: set[str] = set()
     at_most: int | None = None

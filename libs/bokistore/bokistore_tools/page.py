@@ -39,7 +39,7 @@ IDS: Final = 200
 
 
 async def show(visit: Visit) -> Content:
-    """Whatever the query asks."""
+    """Answer a query with a page."""
     book, name, collection = visit.text("book"), visit.text("object"), visit.text("collection")
     if book is None:
         return _welcome(name)
@@ -96,7 +96,7 @@ async def _object(store: BokiStore, book: str, name: str, visit: Visit) -> tuple
 
 
 async def _compared(store: BokiStore, name: str, known: Newest, visit: Visit) -> Compared:
-    """What is compared: what the query names, else the newest version with what was before."""
+    """Return the two places to compare: those that the query names, or the newest version and the one before."""
     before, after = visit.whole("before"), visit.whole("after") or visit.whole("at")
     if before is not None and after is not None and before > after:
         before, after = after, before
@@ -115,7 +115,7 @@ async def _compared(store: BokiStore, name: str, known: Newest, visit: Visit) ->
 
 
 async def _state(store: BokiStore, name: str, known: Newest, at: int) -> JsonObject | Missing:
-    """An object as of a place: by the versions that are known, if they reach so far. Raises Trimmed."""
+    """Return an object as of a place, from the known versions if they reach so far. Raises Trimmed."""
     versions = known.versions
     number = bisect_right(versions, at, key=lambda version: version.seqnum)
     if number:

@@ -16,7 +16,7 @@ WHOLE_OBJECT: Final = "(object)"
 
 
 def operation_text(operation: AnyOperation) -> str:
-    """What was done, as one would call it: inc n 5."""
+    """Return an operation as one would call it: inc n 5."""
     words = [str(operation.__struct_config__.tag), printable(operation.path) or WHOLE_OBJECT]
     if isinstance(operation, (Set, Push)):
         words.append(preview(operation.value))
@@ -30,19 +30,19 @@ def operation_text(operation: AnyOperation) -> str:
 
 
 def sign_of(change: Change) -> str:
-    """What a change did: + made, - removed, ~ another value."""
+    """Return the sign of a change: + added, - removed, ~ replaced."""
     return "+" if isinstance(change.before, Missing) else "-" if isinstance(change.after, Missing) else "~"
 
 
 def change_text(change: Change) -> str:
-    """A change on one line."""
+    """Return a change on one line."""
     path = printable(change.path) or WHOLE_OBJECT
     values = [preview(value) for value in (change.before, change.after) if not isinstance(value, Missing)]
     return f"{sign_of(change)} {path}  {' → '.join(values)}"
 
 
 def change_object(change: Change) -> dict[str, object]:
-    """A change as JSON has it: without `before` or `after` where there is nothing."""
+    """Return a change as JSON, without `before` or `after` where there is nothing."""
     facts: dict[str, object] = {"path": change.path}
     sides: tuple[tuple[str, Found], ...] = (("before", change.before), ("after", change.after))
     return facts | {name: value for name, value in sides if not isinstance(value, Missing)}

@@ -35,10 +35,13 @@ class Bodies:
         ran: Callable[[Job[Any], Sequence[Member]], None],
         failed: Callable[[Job[Any], BaseException], None],
     ) -> None:
-        """
+        """Run no body yet.
+
         Args:
-            limit_s: for how long a body may run. ran: called when a body ended, with the members that it ran on. failed: called when
-                it has no outcome that could be committed, or raised.
+            views: what transactions read.
+            limit_s: for how long a body may run.
+            ran: called when a body ended, with the members of the record that it ran on.
+            failed: called when a body ended without an outcome that could be committed or raised.
         """
         self._views: Final = views
         self._limit_s: Final = limit_s
@@ -60,7 +63,7 @@ class Bodies:
             self._look_at(loop, job.began_s + self._limit_s)
 
     def forget(self, job: Job[Any]) -> None:
-        """A transaction is decided, whatever its body does."""
+        """Stop watching the time of a transaction that is decided."""
         self._running.pop(job, None)
 
     async def _run(self, job: Job[Any], overlay: Overlay, before: Sequence[Member]) -> None:

@@ -1,19 +1,18 @@
-"""Transactions of one process that commit as one record (`group_rules`).
+"""Group commit: transactions of one process that commit as one record (`group_rules`).
 
-A body runs as a task of its own (`bodies`), and holds up no other body and no record. What has run is *ready*. While no record is on its
-way, transactions that are ready join the next one in the order in which they came; one that must see an earlier one's writes runs again
-first, on its state. So a hot object takes as many transactions a round trip as are ready, and none of them conflicts with another.
+Each body runs in a task of its own (`bodies`) and delays neither other bodies nor a record. A transaction whose body has run is *ready*.
+While no record is being appended, ready transactions join the next one in order of arrival; a transaction that must see an earlier one's
+writes first runs again on that state. A hot object therefore takes as many transactions per round trip as are ready, without conflicts.
 
-- A record waits for reads that bodies have under way, no longer than about two round trips, and for nothing else that they do. A body
-  that takes longer runs outside, against what is committed; each time others were faster it lost, and after some losses it has the turn
-  for its objects (`turns`).
-- A body begins with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads
-  the log.
-- After a Conflict the transactions that lost run again together, once what moved was read. If they lost to another process, they pause
-  first; if that happens often in a row, the process claims the streams (`turns`).
-- A staged transaction that has the turn keeps it while its owner makes up its mind, for as long as a body may run; then it goes on
-  without.
-- An unknown outcome is raised to all callers whose record it was.
+- A record waits up to about two round trips for reads that bodies have sent, and for nothing else that they do. A body that takes longer
+  runs outside of the record, against committed state; it loses to faster ones, and after some losses it gets the turn for its objects
+  (`turns`).
+- A body begins with cached views (`open_snapshot`). If one was old, or if no append would prove the result, it runs again and reads the
+  log.
+- After a Conflict the transactions that lost run again together, once the streams that moved were read. If they lost to another process,
+  they pause first; after several losses in a row the process claims the streams (`turns`).
+- A staged transaction keeps its turn while its owner decides, for as long as a body may run; then the turn ends.
+- An unknown outcome is raised to all callers whose transactions were in the record.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _callers(job: Job[Any]) -> list[int]:
 
 
 def undercut(job: Job[Any]) -> InvalidArgument:
-    """Return the error of a transaction whose body commits another one on what it read itself: it can never commit."""
+    """Return the error of a transaction whose body commits other transactions on objects that it reads itself: it can never commit."""
     return InvalidArgument(
         f"the body {job.how.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
         "run of it is out of date when it ends: read and write them through its own transaction, or call the other one before or after it"
@@ -82,10 +81,11 @@ def claim(transactions: Iterable[Transaction], streams: Collection[str]) -> Cont
 
 
 class GroupCommit:
-    """See the module. Belongs to one event loop.
+    """Commits of one store; see the module. It belongs to one event loop.
 
     Attributes:
-        views: what transactions read. runs: of bodies, so far.
+        views: cached reads of objects, which transactions read through.
+        runs: how many times a body was started.
     """
 
     def __init__(
@@ -97,9 +97,13 @@ class GroupCommit:
         limit_s: float = LIMIT_S,
         committed: Callable[[Sequence[AnyEvent]], None] | None = None,
     ) -> None:
-        """
+        """Start nothing yet.
+
         Args:
-            isolation, retries: of transactions that name none. limit_s: for how long a body may run.
+            views: cached reads of objects.
+            isolation: the level of transactions that name none.
+            retries: how often a transaction that names no limit may lose.
+            limit_s: for how long a body may run.
             committed: called with the events of each record that was appended.
         """
         self.views: Final = views
@@ -114,7 +118,7 @@ class GroupCommit:
         self._bodies: Final = Bodies(views, limit_s, ran=self._ran, failed=self._fail)
         self._ready: Final[dict[int, Job[Any]]] = {}
         self._parked: Final[dict[int, Job[Any]]] = {}
-        """Those that wait for another one's turn to end."""
+        """Transactions that wait for the end of a turn."""
         self._limit_s: Final = limit_s
         self._held: Final[dict[int, asyncio.TimerHandle]] = {}
         """When the turn of a staged transaction ends whose owner has not asked for its commit, by number."""
@@ -142,8 +146,11 @@ class GroupCommit:
         """Run a transaction until it commits; return what its body returned.
 
         Raises:
-            Conflict: it lost too often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
-            TransactionTimeout: its body took too long. Whatever the body raised: then nothing was committed.
+            Conflict: it lost too often.
+            Fenced: another library's fence moved.
+            AppendUnknown: it may have committed.
+            TransactionTimeout: its body took too long.
+            Exception: whatever the body raised; then nothing was committed.
         """
         most = self._retries if retries is None else retries
         how = How(body, name or name_of(body), isolation or self._isolation, consistency)
@@ -152,7 +159,7 @@ class GroupCommit:
         try:
             return (await job.future).result
         except asyncio.CancelledError:
-            if job.future.cancelled():  # its caller was: the body ends before the caller goes on
+            if job.future.cancelled():  # the caller was cancelled: the body ends before the caller resumes
                 await self.withdraw(job)
             raise
 
@@ -166,7 +173,7 @@ class GroupCommit:
         return Staged(self, job)
 
     def join(self, job: Job[Any]) -> None:
-        """The owner of a staged transaction has given its part."""
+        """Make a staged transaction ready: its owner has added its part."""
         job.joins, job.held = True, False
         self._unhold(job)
         if not job.future.done():
@@ -195,7 +202,7 @@ class GroupCommit:
         self._bodies.start(job, overlay, before)
 
     def _ran(self, job: Job[Any], before: Sequence[Member]) -> None:
-        """A body ended: it is decided at once, runs again, or is ready."""
+        """Decide what follows the run of a body: an outcome at once, another run, or a place in a record."""
         if job.future.done():
             return
         if isinstance(job.error, Trimmed) and job.retries > 0:
@@ -224,7 +231,7 @@ class GroupCommit:
             job.tell(True)
 
     def _hold(self, job: Job[Any]) -> None:
-        """A staged transaction waits for its owner; if it has a turn, not without end."""
+        """Let a staged transaction wait for its owner; its turn, if it has one, ends after a while."""
         job.held = True
         if self._turns.has(job.number):
             loop = asyncio.get_running_loop()
@@ -233,7 +240,7 @@ class GroupCommit:
             )
 
     def _held_too_long(self, job: Job[Any]) -> None:
-        """The owner lets others wait for as long as a body may run: the turn ends, and the transaction may win one again."""
+        """End the turn of a transaction whose owner has not decided in time. It may get one again."""
         del self._held[job.number]
         job.losses = 0
         if self._turns.ended(job.number):
@@ -253,7 +260,7 @@ class GroupCommit:
         self._forget(job)
 
     def _forget(self, job: Job[Any]) -> None:
-        """A transaction is decided: others may have its turn."""
+        """Remove a transaction that is decided and end its turn."""
         self._bodies.forget(job)
         self._ready.pop(job.number, None)
         self._parked.pop(job.number, None)
@@ -262,7 +269,7 @@ class GroupCommit:
             self._unpark()
 
     def _unpark(self) -> None:
-        """A turn ended: those that waited for it run again."""
+        """Run the transactions again that waited for a turn which has ended."""
         parked = [job for _, job in sorted(self._parked.items())]
         self._parked.clear()
         self._run_all(parked)
@@ -350,7 +357,7 @@ class GroupCommit:
         return self._ready.get(job.number) is job
 
     def _run_outside(self, job: Job[Any]) -> None:
-        """A body did not see what came before it: run it against what is committed."""
+        """Run a body against committed state: it did not see the members before it in the record."""
         self._ready.pop(job.number, None)
         job.least = max(job.least, outdated(member_of(job), self._newest))
         self._lost(job)
@@ -359,7 +366,7 @@ class GroupCommit:
             self._start(job)
 
     def _park(self, job: Job[Any]) -> None:
-        """It runs again when the turn that it waits for has ended."""
+        """Put a transaction aside until the turn that it waits for has ended."""
         self._ready.pop(job.number, None)
         self._release(job)
         self._parked[job.number] = job
@@ -385,7 +392,7 @@ class GroupCommit:
             self._unpark()
 
     def _release(self, job: Job[Any]) -> None:
-        """A staged transaction runs again: its owner need not wait for that."""
+        """Tell the owner of a staged transaction that it runs again."""
         if job.how.staged:
             job.joins, job.part = False, None
             job.tell(False)
@@ -411,9 +418,9 @@ class GroupCommit:
         part = joined([staging.contribution(), *extra])
         reads = Contribution((), dict.fromkeys(staging.read_streams, staging.snapshot))
         saw = frozenset(ran_on)
-        if job.error is not None:  # nothing of it is written; whether it is right to raise depends on what it read
+        if job.error is not None:  # its writes are dropped; the error counts only if what it read has not moved
             part = reads
-        elif saw:  # it saw a state that never was, unless nothing of what it read moves before the record
+        elif saw:  # the state that it saw was never in the log, if a stream that it read moves before the record
             part = joined([part, reads])
         self._members += 1
         return Member(
@@ -452,7 +459,7 @@ class GroupCommit:
             self._committed(seqnum, part, jobs)
 
     def _back(self, jobs: Iterable[Job[Any]]) -> None:
-        """These are ready as before."""
+        """Make transactions ready that were in a record which was not appended."""
         for job in jobs:
             if not job.future.done():
                 self._ready[job.number] = job
@@ -465,7 +472,7 @@ class GroupCommit:
         for job in jobs:
             transaction, member = transaction_of(job), member_of(job)
             where = transaction.where
-            known = where.bases | where.unseen  # of what it does not expect, others may know better
+            known = where.bases | where.unseen  # of streams that it does not expect, the cache may have a newer view
             bases |= {name: base for name, base in known.items() if store_object(name) in member.part.expect}
             moved.update(dict.fromkeys(sorted(member.joined)))
             expected.update(dict.fromkeys(tag for tag in member.part.expect if tag not in member.fences))
@@ -533,7 +540,7 @@ class GroupCommit:
         _ = asyncio.get_running_loop().call_later(pause_s, self._paused, streams, jobs, claims, context=self._context)
 
     def _paused(self, streams: Sequence[str], jobs: Sequence[Job[Any]], claims: Mapping[str, int]) -> None:
-        """A pause has ended. By now it is known what this process itself committed: that is not claimed."""
+        """End a pause: claim the streams that other processes moved, or run the transactions again."""
         foreign = {tag for tag, seqnum in claims.items() if not self._log.wrote(seqnum)}
         part = claim([transaction_of(job) for job in jobs if not job.future.done()], foreign) if foreign else None
         if part is None:

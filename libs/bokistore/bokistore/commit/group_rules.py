@@ -29,14 +29,18 @@ from bokilib.records.isolation import Isolation
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One transaction that has run.
+    """A transaction that has run and may join a record.
 
     Attributes:
         number: of the member; later members have higher ones.
-        read, written: streams, as far as they decide which members must see which; `joined`: all that its part joins.
-        expect: of its streams. fences: of other libraries.
-        part: its part of the record. size: in bytes.
-        ran_on: numbers of members on whose state it ran.
+        isolation: its level.
+        read: streams that it read.
+        written: streams of objects that it writes.
+        joined: all streams that its part of the record joins.
+        fences: streams of other libraries that it expects unchanged.
+        part: its part of the record.
+        size: bytes of the part.
+        ran_on: numbers of the members on whose state it ran.
     """
 
     number: int
@@ -102,11 +106,11 @@ class Draft:
         self._size = OVERHEAD
 
     def has(self, number: int) -> bool:
-        """Whether a member is in it."""
+        """Return whether a member is in the record."""
         return number in self._numbers
 
     def takes(self, member: Member) -> bool:
-        """Whether there is room for a member."""
+        """Return whether there is room for a member."""
         if not self.members:
             return True
         tags, expected = self._tags.union(member.part.tags), self._expected.union(member.part.expect)
@@ -140,7 +144,7 @@ class Draft:
 
 
 class Standing(enum.Enum):
-    """What a member that ran does next."""
+    """The next step of a member that has run."""
 
     JOINS = "joins"
     RUNS_AGAIN = "runs again"

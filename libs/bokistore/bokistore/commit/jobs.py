@@ -1,4 +1,4 @@
-"""Transactions that wait to commit together (`group_commit`): one job each, and the staged ones, whose owner says when they commit."""
+"""Transactions that wait to commit together (`group_commit`), among them staged ones, whose owner decides when they commit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ RUNNING: Final[contextvars.ContextVar[tuple[Job[Any], ...]]] = contextvars.Conte
 
 
 class Committed(NamedTuple, Generic[R]):
-    """A staged transaction that is in the log: where, and what its body returned."""
+    """A staged transaction that is in the log: its seqnum, and what its body returned."""
 
     seqnum: int
     result: R
 
 
 class How(NamedTuple, Generic[R]):
-    """What a transaction runs, and how.
+    """Body of a transaction and how to run it.
 
     Attributes:
-        name: of the body. staged: its owner says when it joins a record, and adds a part.
+        body: the function that reads and writes.
+        name: its name, for errors.
+        isolation: its level.
+        consistency: of the snapshot that it reads.
+        staged: whether an owner decides when it joins a record, and adds a part to it.
     """
 
     body: Callable[[Transaction], Awaitable[R]]
@@ -43,15 +47,20 @@ class How(NamedTuple, Generic[R]):
 
 
 class Job(Generic[R]):
-    """One transaction that a caller waits for.
+    """A transaction that a caller waits for.
 
     Attributes:
-        number: in the order in which they came. least: it trusts what is known here as of this place or above.
-        losses: runs that counted for nothing, because others committed first. slow: a record did not wait for its last run.
-        late: whether its body was given its time once more, because the process stood still.
-        joins: whether it may join a record. held: its run ended, and waits for the owner.
-        within: transactions whose bodies called for this one, outermost first. undercut: streams that transactions within this one
-            committed on, and how often that made a run of it count for nothing.
+        number: order of arrival.
+        retries: how many conflicts it may still lose.
+        least: cached views count only as of this place or above.
+        losses: runs that were wasted because others committed first.
+        slow: whether a record did not wait for its last run.
+        late: whether its time limit began again because the process had stood still.
+        joins: whether it may join a record.
+        held: whether its run ended and waits for the owner.
+        within: transactions whose bodies called for this one, outermost first.
+        undercut: streams on which transactions within this one committed.
+        undercuts: how often such a commit wasted a run of it.
     """
 
     def __init__(self, number: int, how: How[R], retries: int) -> None:
@@ -86,7 +95,7 @@ class Job(Generic[R]):
 
     @property
     def seqnum(self) -> int:
-        """Where it is in the log, 0 before."""
+        """Place in the log; 0 before it committed."""
         return self.transaction.seqnum if self.transaction is not None else 0
 
     def tell(self, ended: bool) -> None:
@@ -95,7 +104,7 @@ class Job(Generic[R]):
             self.owner.set_result(ended)
 
     def finish(self) -> None:
-        """What its body returned or raised holds: give it to the caller."""
+        """Give the caller what the body returned or raised."""
         if self.error is not None:
             self.fail(self.error)
         elif not self.future.done():
@@ -118,23 +127,23 @@ class Job(Generic[R]):
 
 
 class Room(Protocol):
-    """What runs and commits staged transactions."""
+    """The group commit, as a staged transaction sees it."""
 
     def join(self, job: Job[Any]) -> None:
-        """The owner of a staged transaction has given its part."""
+        """Let a staged transaction commit: its owner has added its part."""
 
     async def withdraw(self, job: Job[Any]) -> None:
-        """Give a transaction up, unless it is decided; return when its body has ended."""
+        """Give up a transaction, unless it is decided; return when its body has ended."""
 
 
 class Staged(Generic[R]):
-    """A transaction whose owner says when it commits, and adds a part of its own: a step of a workflow.
+    """A transaction whose owner decides when it commits, and adds a part of its own: a workflow step.
 
     staged = store.stage(body)
     while True:
         result = await staged.ran()
-        committed = await staged.commit(part)         # part(result): what goes into the record beside what the body wrote
-        if committed is not None: ...                 # else it runs again, outside
+        committed = await staged.commit(part)         # part(result): the owner's events in the same record
+        if committed is not None: ...                 # otherwise it runs again, outside of the record
     """
 
     def __init__(self, room: Room, job: Job[R]) -> None:
@@ -145,7 +154,7 @@ class Staged(Generic[R]):
         """Wait until a run of the body has ended; return what it returned.
 
         Raises:
-            Whatever the body raised, or an error of the log: then nothing of it is in the log, and the transaction has ended.
+            Exception: whatever the body raised, or an error of the log. Nothing of it is in the log, and the transaction has ended.
         """
         job = self._job
         while not job.future.done():
@@ -155,13 +164,15 @@ class Staged(Generic[R]):
         return (await job.future).result
 
     async def commit(self, part: Callable[[R], Contribution]) -> Committed[R] | None:
-        """Commit it with the owner's part of the record; return None if it runs again: then wait for that with `ran`.
+        """Commit with the owner's part of the record; return None if the body runs again, which `ran` waits for.
 
         Args:
-            part: makes the owner's part from what the body returned: again, if the body runs again for this record.
+            part: makes the owner's part from what the body returned; called again if the body runs again for this record.
 
         Raises:
-            Fenced: what the part expects moved. AppendUnknown: perhaps it committed. As `ran`.
+            Fenced: a stream that the part expects moved.
+            AppendUnknown: it may have committed.
+            Exception: as `ran`.
         """
         self._job.part = part
         try:
@@ -174,7 +185,7 @@ class Staged(Generic[R]):
         return await self._job.future
 
     async def end(self) -> None:
-        """Give it up, unless it is decided; return when its body has ended."""
+        """Give up the transaction, unless it is decided; return when its body has ended."""
         await self._room.withdraw(self._job)
 
     async def _told(self) -> bool:
@@ -190,7 +201,7 @@ class Staged(Generic[R]):
 
 
 def _noticed(future: asyncio.Future[Any]) -> None:
-    """An error that a caller did not wait for is no news."""
+    """Mark an error as retrieved, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()
 
@@ -200,7 +211,7 @@ def name_of(body: Callable[..., Any]) -> str:
 
 
 def written(job: Job[Any]) -> Sequence[AnyEvent]:
-    """What it writes: nothing, if its body raised."""
+    """Return the events that a transaction writes: none if its body raised."""
     return () if job.error is not None else transaction_of(job).staging.events
 
 

@@ -1,16 +1,15 @@
-"""Where a transaction reads, as long as that is open. Pure.
+"""The snapshot of a transaction while it can still move. Pure.
 
-A transaction need not request its snapshot before it reads: the place as of which it first reads is one. And while everything that it
-reads is known here (`view_cache`), no request is sent at all: it reads at the newest place as of which all of it holds.
+A transaction does not request a snapshot before it reads: the place of its first read becomes the snapshot. While every object that it
+reads is cached (`view_cache`), no request is sent at all, and it reads at the newest place where all of these views hold.
 
-- All that it has read is as of one place, at any time: what is read next moves the place on only where what was read before still
-  holds there (`together`). Where that did not, the place stays, and the transaction is *stale*: it reads on at that place, and is
-  run again.
-- What it expects in the log is that nothing moved since. So who writes is right, however old the place was; but who returned or
-  raised something and wrote nothing expects nothing: that counts only when the log was read (`proven`).
-- At snapshot isolation what is only read is not expected: there the place is never below what the session had seen.
-- What is written unseen and is known here is expected not to have moved since it is known (`take_unseen`), so that what it becomes is
-  known too.
+- Everything that it has read holds at one place. A later read moves the place only if all earlier reads still hold there
+  (`common_place`). If one does not, the place stays and the transaction is *stale*: it reads on at that place and then runs again.
+- A record expects that nothing moved since the place, so a transaction that writes is right however old the place was. A transaction
+  that writes nothing expects nothing; its outcome counts only if the log was read (`proven`).
+- Snapshot isolation does not expect objects that were only read, so there the place is never below what the session had seen.
+- An object that is written without being read, and is cached, is expected not to have moved since (`take_unseen`); then its new state can
+  be cached as well.
 """
 
 from __future__ import annotations
@@ -24,19 +23,25 @@ from bokistore.read.view_cache import Known, common_place
 
 
 class OpenSnapshot:
-    """See the module.
+    """The place where a transaction reads, and the views that it read there; see the module.
 
     Attributes:
-        place: as of which all that was read is; 0: nothing was. fixed: whether it does not move any more.
-        bases: what was read; unseen: what is written and was not, as it is known. stale: something of what was read is known to have
-            changed since. from_log: the place is what the log answered.
+        place: the place where all views that were read hold; 0: nothing was read.
+        fixed: whether the place can no longer move.
+        stale: whether an object that was read is known to have changed since.
+        from_log: whether the log answered with the place.
+        bases: the views that were read.
+        unseen: cached views of objects that are written without being read.
     """
 
     def __init__(self, isolation: Isolation, seen: int, *, trusting: bool, least: int = 0) -> None:
-        """
+        """Open a snapshot at no place yet.
+
         Args:
-            seen: what the session has seen when the transaction begins. trusting: known views are taken without a request, as of
-                `least` at the lowest.
+            isolation: the level of the transaction.
+            seen: the session's position when the transaction begins.
+            trusting: whether cached views are used without a request.
+            least: the lowest place at which cached views count.
         """
         self.place = 0
         self.fixed = False
@@ -50,15 +55,16 @@ class OpenSnapshot:
         self._known_least: Final = least
 
     def fix(self, place: int) -> None:
-        """It reads at this place from now on."""
+        """Fix the place where the transaction reads."""
         assert not self.fixed and place >= self.place, "a place moves on until it is fixed"
         self.place, self.fixed = place, True
 
     def take_known(self, names: Iterable[str], known: Mapping[str, Known]) -> bool:
-        """Reads what is known, if that is as of one place with what was read before; returns whether it was.
+        """Read cached views, if they hold at one place with all earlier reads; return whether they do.
 
         Args:
-            known: of these names, and of those that were read before, as far as there are any.
+            names: the objects to read.
+            known: cached views of these and of all earlier reads, as far as there are any.
         """
         wanted = [*self.bases, *names]
         if self.fixed or not self._trusting or not wanted:
@@ -73,8 +79,10 @@ class OpenSnapshot:
         return bool(place)
 
     def take_read(self, place: int, views: Iterable[View]) -> bool:
-        """Reads what was requested together with all that was read before, as of one place, which then is fixed; returns whether it
-        does: not if something had changed. Then the place stays, and what is new has to be read there."""
+        """Read views that the log answered, at a place that is fixed by them; return whether all earlier reads still hold there.
+
+        If one does not, the place stays, and the new objects have to be read there.
+        """
         found = {view.name: view for view in views}
         if any(name not in found or not unchanged(base, found[name]) for name, base in self.bases.items()):
             self.stale = True
@@ -86,8 +94,9 @@ class OpenSnapshot:
         return True
 
     def take_unseen(self, names: Iterable[str], known: Mapping[str, Known]) -> dict[str, int]:
-        """Of what is written and was not read, as far as it is known here and nobody else changes it: up to where to expect that
-        it did not move. At snapshot isolation that is not above the place: two that write one object did not run at the same time.
+        """Return up to where cached objects that are written unread are expected not to have moved.
+
+        At snapshot isolation that is at most the place: transactions that write one object must not overlap.
         """
         found: dict[str, int] = {}
         for name in names:
@@ -107,11 +116,11 @@ class OpenSnapshot:
 
     @property
     def guessed(self) -> bool:
-        """Whether something of what it expects is what was known here, and not what the log answered."""
+        """True if an expectation rests on cached views instead of the log's answer."""
         return self._trusting and (not self.from_log or bool(self.unseen))
 
     def proven(self) -> bool:
-        """Whether what was read counts without an append that expects it."""
+        """Return whether the reads count without an append that expects them."""
         return not self.stale and (self.from_log or not self.bases)
 
     def _changed(self, several: Iterable[Known]) -> bool:

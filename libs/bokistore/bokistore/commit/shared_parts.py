@@ -1,7 +1,7 @@
-"""Parts of one transaction that run in several processes: what goes to who runs one, and what comes back. Pure.
+"""Wire format of transactions that run in several processes: what a part receives, and what it returns. Pure.
 
-A part reads where the transaction reads, with all that was written in it so far on top. What it read and what it wrote come back as data:
-nothing of it is in the store before the transaction commits, in one record that expects all that any part of it read.
+A part reads at the snapshot of its transaction, with all earlier writes of the transaction on top. Its reads and writes return as data.
+Nothing of it is in the store before the transaction commits, in one record that expects all streams that any part read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ Staged: TypeAlias = Ops | Commit | Deleted | Expires | Entry
 
 
 class Context(msgspec.Struct, array_like=True, frozen=True):
-    """What a part begins with.
+    """State from which a part begins.
 
     Attributes:
-        place: where the transaction reads. isolation: what it will expect. events: what was written in it so far.
+        place: where the transaction reads.
+        isolation: its level.
+        events: its writes so far.
     """
 
     place: int
@@ -36,31 +38,31 @@ _events: Final = msgspec.msgpack.Decoder(tuple[Staged, ...])
 
 
 def encode_context(context: Context) -> bytes:
-    """For who runs a part."""
+    """Encode a context, for the process that runs the part."""
     return _encoder.encode(context)
 
 
 def decode_context(data: bytes) -> Context:
-    """Raises msgspec.DecodeError: a later version wrote it."""
+    """Decode a context. Raises msgspec.DecodeError: a later version wrote it."""
     return _contexts.decode(data)
 
 
 def encode_read(streams: Iterable[str]) -> bytes:
-    """Streams that a part read."""
+    """Encode the streams that a part read."""
     return _encoder.encode(tuple(streams))
 
 
 def decode_read(data: bytes) -> tuple[str, ...]:
-    """Streams that a part read, from the bytes of `encode_read`."""
+    """Decode the streams that a part read."""
     return _streams.decode(data)
 
 
 def encode_written(events: Iterable[object]) -> bytes:
-    """What a part wrote; nothing is no bytes."""
+    """Encode the writes of a part; no writes are no bytes."""
     several = tuple(events)
     return _encoder.encode(several) if several else b""
 
 
 def decode_written(data: bytes) -> tuple[Staged, ...]:
-    """What a part wrote, from the bytes of `encode_written`."""
+    """Decode the writes of a part."""
     return _events.decode(data) if data else ()

@@ -1,12 +1,13 @@
-"""What a transaction read and wants written, and what its record is. Pure.
+"""Staging of a transaction: its reads and writes, and the record that they become. Pure.
 
-- Reads are at the snapshot, with its own writes on top: a transaction sees what it did.
-- Writes are kept in order and go as one record; operations on one object that follow one another are one event.
-- Snapshot isolation expects that what it wrote did not move since the snapshot, serializability that nothing it read did either.
-- Operations that are sent join the record and expect nothing: they change what is there then, as everywhere in the log.
-- A scan of a collection reads its 16 directory streams. Creating a name joins one of them, and expects nothing of it: two that
-  create different names do not meet.
-- A deletion joins the object's checkpoints too: a checkpointer that is under way is too late then, and raises nobody from the dead.
+- A transaction reads at its snapshot and sees its own writes on top.
+- Writes keep their order and form one record; consecutive operations on one object form one event.
+- Snapshot isolation expects that no written object moved since the snapshot; serializability expects the same of every object read.
+- Operations that are sent without a condition join the record and expect nothing: they apply to whatever the object then is.
+- A scan of a collection reads its 16 directory streams. Creating a name joins one of them without an expectation, so that two
+  transactions that create different names do not conflict.
+- A deletion joins the stream of the object's checkpoints too: a checkpoint that is being made at that moment then fails, and cannot bring
+  the object back.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from bokistore.model.operations import AnyOperation
 
 
 class Staging:
-    """See the module.
+    """Reads and writes that a transaction has made so far.
 
     Attributes:
-        snapshot: where it reads, 0 as long as that is open. isolation: what it expects.
+        snapshot: the place where it reads; 0 while that is open.
+        isolation: which of its reads it expects unchanged.
     """
 
     def __init__(self, snapshot: int, isolation: Isolation) -> None:
@@ -47,12 +49,12 @@ class Staging:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Names of objects that it changes."""
+        """Names of the objects that it changes."""
         return tuple(self._written)
 
     @property
     def events(self) -> tuple[AnyEvent, ...]:
-        """What it wants written so far, in order. Those of a transaction contain where it read."""
+        """Events to append, in order. Commits contain the snapshot once it is known."""
         if not self.snapshot:
             return tuple(self._events)
         if len(self._placed) < len(self._events):  # from then on nothing is added
@@ -64,20 +66,20 @@ class Staging:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to append."""
+        """True while there is nothing to append."""
         return not self._events and not any(one.events for one in self._extra)
 
     def reads(self, name: str) -> None:
-        """An object is read."""
+        """Note that an object is read."""
         self._read[tags.store_object(name)] = None
 
     def scans(self, collection: str) -> None:
-        """All names of a collection are read."""
+        """Note that all names of a collection are read."""
         for stream in directory_rules.buckets(collection):
             self._read[stream] = None
 
     def operates(self, name: str, operation: AnyOperation) -> None:
-        """An object is changed."""
+        """Add an operation on an object."""
         last = self._events[-1] if self._events else None
         if isinstance(last, Commit) and last.name == name:
             self._events[-1] = Commit(name, (*last.operations, operation), 0)
@@ -86,27 +88,27 @@ class Staging:
         self._written[name] = None
 
     def sends(self, name: str, operations: Iterable[AnyOperation]) -> None:
-        """An object is changed, whatever it is by then: the transaction does not lose because of it."""
+        """Add operations without a condition: other changes of the object cause no conflict."""
         self._events.append(Ops(name, tuple(operations)))
 
     def deletes(self, name: str) -> None:
-        """An object ends."""
+        """Add a deletion."""
         self._events.append(Deleted(name))
         self._written[name] = None
 
     def expires(self, name: str, at_ms: int | None) -> None:
-        """An object gets a time after which it may be deleted."""
+        """Add the time after which an object may be deleted."""
         self._events.append(Expires(name, at_ms))
         self._written[name] = None
         if at_ms is not None:
             self.enters(directory_rules.TIMES, f"{at_ms}{directory_rules.SEPARATOR}{name}", there=True)
 
     def enters(self, collection: str, id: str, *, there: bool) -> None:
-        """A name begins or ends to be in a collection."""
+        """Add a name to a collection, or remove it."""
         self._events.append(Entry(collection, id, there))
 
     def takes(self, read: Iterable[str], events: Iterable[Staged]) -> None:
-        """What was read and written in a part of this transaction that ran elsewhere."""
+        """Add the reads and writes of a part of this transaction that ran in another process."""
         self._read.update(dict.fromkeys(read))
         for event in events:
             self._events.append(event)
@@ -115,7 +117,7 @@ class Staging:
                 self.elsewhere.add(event.name)
 
     def adds(self, part: Contribution) -> None:
-        """Another library's part of the record."""
+        """Add another library's part of the record."""
         self._extra.append(part)
 
     @property
@@ -125,7 +127,7 @@ class Staging:
 
     @property
     def fences(self) -> Mapping[str, int | None]:
-        """What other libraries expect: if that moved, the transaction is not run again but over."""
+        """Expectations of other libraries. If one of these streams moved, the transaction ends instead of running again."""
         return {tag: seqnum for part in self._extra for tag, seqnum in part.expect.items()}
 
     @property
@@ -140,7 +142,7 @@ class Staging:
 
     @property
     def joined_streams(self) -> tuple[str, ...]:
-        """All streams that the record joins, of this library."""
+        """All streams of this library that the record joins."""
         joined = dict.fromkeys(self.written_streams)
         for event in self._events:
             if isinstance(event, Ops):
@@ -152,11 +154,11 @@ class Staging:
         return tuple(joined)
 
     def with_own_writes(self, view: View) -> View:
-        """What the transaction sees of an object of which `view` is the state at its snapshot."""
+        """Return an object as the transaction sees it, from its state at the snapshot."""
         return with_writes(view, self._events)
 
     def contribution(self) -> Contribution:
-        """The record, but for other libraries' parts."""
+        """Return the record, without the parts of other libraries."""
         expect = expectations(self.isolation, self.snapshot, read=self.read_streams, written=self.written_streams)
         expect |= {tags.store_object(name): upto for name, upto in self.unseen.items()}
         events: tuple[Event, ...] = self.events
@@ -164,7 +166,7 @@ class Staging:
 
 
 class Overlay:
-    """Writes of transactions that are to commit before another one, in the same record: in order, and by object."""
+    """Writes of the transactions before this one in a record, in order and by object."""
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
@@ -186,7 +188,7 @@ class Overlay:
         return made
 
     def on(self, view: View) -> View:
-        """Return an object after them: as of the same place."""
+        """Return an object after these writes; its place stays the same."""
         events = self._by_name.get(view.name)
         if events is None:
             return view
@@ -199,7 +201,7 @@ class Overlay:
 
 
 def with_writes(view: View, events: Iterable[AnyEvent]) -> View:
-    """A view after events that are not in the log, or not yet: as of the same place."""
+    """Return a view after events that are not in the log yet; its place stays the same."""
     for event in events:
         view = after_event(view, event)
     return view

@@ -1,4 +1,4 @@
-"""A transaction: reads of one snapshot with its own writes on top, and writes that happen together or not at all.
+"""Transactions: reads of one snapshot with own writes on top, and writes that all happen or none.
 
     async with store.transaction() as tx:
         alice, bob = tx["alice"], tx["bob"]
@@ -6,10 +6,9 @@
             alice.inc("balance", -10)
             bob.inc("balance", 10)
 
-One append, and none if nothing was written. Where it reads is open until it is known what it reads (`open_snapshot`).
-An operation that cannot be done raises at once if the object was read before; on
-one that was not read it changes nothing, as everywhere in the log. What cannot be done again (a body that is left) raises
-Conflict: `store.transact` and `store.transactional` run theirs again.
+A transaction appends one record, or none if it writes nothing. Its snapshot is open until its first read (`open_snapshot`). An operation
+that is not possible raises at once if the object was read before; on an unread object it changes nothing. A block cannot run again, so
+`store.transaction` raises Conflict; `store.transact` and `store.transactional` run their functions again.
 """
 
 from __future__ import annotations
@@ -61,10 +60,13 @@ T = TypeVar("T")
 
 
 class Transaction:
-    """See the module.
+    """A transaction that is open; see the module.
 
     Attributes:
-        where: it reads. seqnum: where it is in the log, 0 before. reads: how many of its reads of the log are under way.
+        where: the snapshot.
+        staging: its reads and writes.
+        seqnum: its place in the log; 0 before it committed.
+        reads: how many of its reads of the log are running.
     """
 
     def __init__(
@@ -77,10 +79,15 @@ class Transaction:
         least: int = 0,
         overlay: Overlay = NOTHING,
     ) -> None:
-        """
+        """Begin a transaction; nothing is read yet.
+
         Args:
-            consistency: of its snapshot. trusting: what is known here, as of `least` or above, is read without a request: it is run
-                again if that was old. overlay: what transactions wrote that are to commit before it, in the same record.
+            views: cached reads of objects.
+            isolation: its level.
+            consistency: of its snapshot.
+            trusting: whether cached views are read without a request; it runs again if one was old.
+            least: the lowest place at which cached views count.
+            overlay: writes of transactions that commit before it in the same record.
         """
         self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting, least=least)
         self.staging: Final = Staging(0, isolation)
@@ -96,22 +103,22 @@ class Transaction:
 
     @property
     def snapshot(self) -> int:
-        """Where it reads, 0 as long as that is open."""
+        """The place where it reads; 0 while that is open."""
         return self.where.place
 
     def __getitem__(self, name: str) -> TxObject:
-        """An object in this transaction."""
+        """Return an object in this transaction."""
         return TxObject(self, name)
 
     # -- reading
 
     async def view(self, name: str) -> View:
-        """An object as this transaction sees it."""
+        """Return an object as this transaction sees it."""
         (view,) = await self.views([name])
         return view
 
     async def views(self, names: Sequence[str]) -> list[View]:
-        """Objects as this transaction sees them, in one or two round trips."""
+        """Return objects as this transaction sees them, in one or two round trips."""
         self._check_open()
         missing = [name for name in dict.fromkeys(names) if name not in self._loaded]
         for base in await self._read(missing) if missing else ():
@@ -134,7 +141,7 @@ class Transaction:
         return [where.bases[name] for name in names]
 
     async def _read_now(self, names: Sequence[str]) -> None:
-        """Reads these and all that was read before, as of now; unless another read of this transaction was faster."""
+        """Read these objects and all earlier ones as of now, unless a concurrent read of this transaction came first."""
         where = self.where
         wanted = list(dict.fromkeys((*where.bases, *names)))
         place, views = await self._reading(self._views.as_of(wanted, self._consistency))
@@ -142,7 +149,7 @@ class Transaction:
             where.take_read(place, views)
 
     async def fixed(self) -> int:
-        """Where it reads, from now on."""
+        """Fix the snapshot, and return its place."""
         while not self.where.fixed:
             await self._read_now(())
         return self.where.place
@@ -152,7 +159,7 @@ class Transaction:
         return [whole_value(view) for view in await self.views(names)]
 
     async def ids(self, collection: str) -> list[str]:
-        """The ids of a collection, in order. A serializable transaction then expects that none comes or goes."""
+        """Return the ids of a collection, in order. A serializable transaction expects that none is added or removed."""
         self._check_open()
         found: set[str] = set()
         directory_rules.check_collection(collection)
@@ -163,7 +170,10 @@ class Transaction:
         return sorted(found)
 
     async def bucket(self, subject: Subject) -> frozenset[str]:
-        """The ids in one bucket of a collection's directory. It expects nothing of it: the object of an id that is there stands for it."""
+        """Return the ids in one bucket of a collection's directory.
+
+        Nothing is expected of the bucket: an id in it is protected by the expectation on its object.
+        """
         self._check_open()
         place = await self.fixed()
         directory = await self._reading(self._views.directory(subject, place))
@@ -172,7 +182,7 @@ class Transaction:
     # -- writing
 
     def operate(self, name: str, operation: AnyOperation) -> None:
-        """Changes an object. Raises OperationFailed, if the object was read and it cannot be done; InvalidArgument."""
+        """Change an object. Raises InvalidArgument; OperationFailed: the object was read, and the operation is not possible."""
         self._check_open()
         operation = checked(operation)
         view = self._loaded.get(name)
@@ -184,9 +194,9 @@ class Transaction:
         self.staging.operates(name, operation)
 
     def send(self, name: str, *operations: AnyOperation) -> None:
-        """Changes an object in the same record, whatever it is by then: who else changes it makes nobody lose. Raises InvalidArgument.
+        """Change an object in the same record without a condition: concurrent changes of it cause no conflict. Raises InvalidArgument.
 
-        What cannot be done then changes nothing, and does not undo the rest.
+        An operation that is not possible then changes nothing, and does not undo the rest.
         """
         self._check_open()
         if not operations:
@@ -195,13 +205,13 @@ class Transaction:
         self._again(name)
 
     def delete(self, name: str) -> None:
-        """Ends an object. What follows in this transaction makes it anew."""
+        """Delete an object. Later operations of this transaction create it again."""
         self._check_open()
         self.staging.deletes(name)
         self._again(name)
 
     def expire(self, name: str, at_ms: int | None) -> None:
-        """The object may be deleted once the clock of the log is past `at_ms`; None: never. Raises InvalidArgument."""
+        """Let an object expire once the log's clock is past `at_ms`; None: never. Raises InvalidArgument."""
         self._check_open()
         if at_ms is not None and (type(at_ms) is not int or at_ms < 0):
             raise InvalidArgument(f"expected milliseconds since 1970, or None, found {at_ms!r}", found=at_ms)
@@ -209,19 +219,19 @@ class Transaction:
         self._again(name)
 
     def enter(self, collection: str, id: str, *, there: bool) -> None:
-        """For collections: a name begins or ends to be there."""
+        """Add a name to a collection, or remove it. For `Collection`."""
         self._check_open()
         self.staging.enters(collection, id, there=there)
 
     def add(self, part: Contribution) -> None:
-        """Another library's part of the record. If what it expects moved, the transaction is over, and not run again."""
+        """Add another library's part of the record. If a stream that it expects moved, the transaction ends and does not run again."""
         self._check_open()
         self.staging.adds(part)
 
     # -- parts of it that run elsewhere
 
     async def context(self) -> bytes:
-        """What a part of this transaction that runs elsewhere begins with (`BokiStore.within`)."""
+        """Return the context from which a part of this transaction begins in another process (`BokiStore.within`)."""
         self._check_open()
         place = await self.fixed()
         return encode_context(
@@ -229,11 +239,11 @@ class Transaction:
         )
 
     def part(self) -> tuple[bytes, bytes]:
-        """What this one, which is such a part, read and wrote."""
+        """Return the reads and writes of this part, encoded for the process that began the transaction."""
         return encode_read(self.staging.read_streams), encode_written(self.staging.events)
 
     def take(self, read: bytes, written: bytes) -> None:
-        """What such a part read and wrote is read and written here. Of one that failed it is what it read."""
+        """Add the encoded reads and writes of a part. A part that failed has only reads."""
         self._check_open()
         events = decode_written(written)
         self.staging.takes(decode_read(read), events)
@@ -270,14 +280,16 @@ class Transaction:
         return self._read_ended
 
     def end(self) -> None:
-        """Nothing more is read or written."""
+        """Refuse all further reads and writes."""
         self._ended = True
 
     async def placed(self, *, proven: bool = False) -> None:
-        """Nothing more is read: what it expects is of where it read; if it read nothing, of now, or of what is seen.
+        """Fix the place from which the record expects its streams unchanged.
+
+        A transaction that read nothing takes the place of now, or the session's position if it trusts the cache.
 
         Args:
-            proven: no append will prove what was read: the log is read, if it was not.
+            proven: whether the outcome must not rest on cached views alone: then the log is read.
         """
         where = self.where
         if proven and where.bases:
@@ -297,7 +309,7 @@ def _staged(events: Sequence[AnyEvent]) -> list[Staged]:
 
 
 class TxObject:
-    """An object in a transaction: reads are awaited, writes are kept until it commits."""
+    """An object in a transaction: reads are awaited, writes are staged until it commits."""
 
     def __init__(self, transaction: Transaction, name: str) -> None:
         self.name: Final = name
@@ -307,45 +319,45 @@ class TxObject:
         return f"<bokistore.TxObject {self.name!r}>"
 
     async def get(self, path: str = "", default: Json = None) -> Json:
-        """What is at a path, own writes included."""
+        """Return the value at a path, own writes included, or the default."""
         return value_at(await self._tx.view(self.name), path, default)
 
     async def value(self) -> JsonObject | None:
-        """The object, None if there is none."""
+        """Return the whole object, or None if it does not exist."""
         return whole_value(await self._tx.view(self.name))
 
     async def exists(self) -> bool:
-        """Whether there is one."""
+        """Return whether the object exists."""
         return (await self._tx.view(self.name)).exists
 
     def set(self, path: str, value: Json) -> None:
-        """Puts a value."""
+        """Set the value at a path."""
         self._tx.operate(self.name, Set(path, value))
 
     def make_object(self, path: str) -> None:
-        """Makes an object, unless there is one."""
+        """Create an empty object at a path, unless there is one."""
         self._tx.operate(self.name, MakeObject(path))
 
     def make_array(self, path: str) -> None:
-        """Makes an array, unless there is one."""
+        """Create an empty array at a path, unless there is one."""
         self._tx.operate(self.name, MakeArray(path))
 
     def push(self, path: str, value: Json, *, limit: int | None = None) -> None:
-        """Appends to an array; with a limit, drops from its head."""
+        """Append to an array; with a limit, items are dropped from its head."""
         self._tx.operate(self.name, Push(path, value, limit))
 
     def pop(self, path: str) -> None:
-        """Drops the last of an array; read it before."""
+        """Remove the last item of an array; read it before."""
         self._tx.operate(self.name, Pop(path))
 
     def inc(self, path: str, delta: int | float = 1) -> None:
-        """Adds to a number."""
+        """Add to a number."""
         self._tx.operate(self.name, Inc(path, delta))
 
     def delete(self, path: str) -> None:
-        """Removes what is at a path."""
+        """Remove the value at a path."""
         self._tx.operate(self.name, Delete(path))
 
     def merge(self, path: str, patch: JsonObject) -> None:
-        """Merges a patch (RFC 7386)."""
+        """Merge a patch (RFC 7386)."""
         self._tx.operate(self.name, Merge(path, patch))

@@ -1,16 +1,16 @@
 """Fairness between transactions on the same objects: turns within a process, pauses among processes. Pure.
 
-- A transaction that lost `LOSSES` times has the turn for what it expects: until it is decided no other transaction of its process
-  commits a write of these streams; those on other streams go on. Of several that have a turn the oldest waits for none, so each one is
-  decided after those before it. A turn ends when its transaction is decided, at its time-out at the latest; or has lost `LOST_TURNS` times
-  more: only other processes can do that; or has waited for its owner for as long as a body may run.
-- After a Conflict with another process, a process sends nothing that expects the same streams for a while, longer each time it loses in a
-  row. It then has to read before it sends, and a process that wins does not, so a winner that never rests could win every time.
-- A winner cannot see who loses to it. So a process that lost `CLAIM_LOSSES` times in a row *claims* the streams after its pause: it
-  appends a record that joins them and changes nothing (`events`). The record that the winner has under way fails, the winner pauses and
-  has to read, and the claimer's transactions, which read behind the claim, commit first. If a claim did not help, the next one comes
-  after half as many losses more: claims do not help against operations without a condition, which never lose.
-- A claim gives no right and is no lock. It is a write like any other, so nothing depends on whether it happened, or on who sent it.
+- A transaction that lost `LOSSES` times has the turn for the streams that it expects: until it is decided, no other transaction of its
+  process commits a write of them; those on other streams are not affected. Of several transactions with a turn the oldest waits for none,
+  so each is decided after those before it. A turn ends when its transaction is decided, at its time-out at the latest; when it has lost
+  `LOST_TURNS` times more, which only other processes can cause; or when it has waited for its owner for as long as a body may run.
+- After a Conflict with another process, a process sends nothing that expects the same streams for a while, longer after each loss in a
+  row. It then has to read before it sends while the winner does not, so a winner that never rests could win every time.
+- A winner cannot see who loses to it. A process that lost `CLAIM_LOSSES` times in a row therefore *claims* the streams after its pause:
+  it appends a record that joins them and changes nothing (`events`). The winner's record in flight fails, the winner pauses and has to
+  read, and the claimer's transactions, which read behind the claim, commit first. If a claim did not help, the next one follows after
+  half as many losses more: claims do not help against operations without a condition, which never lose.
+- A claim gives no right and is no lock. It is a write like any other: nothing depends on whether it happened, or on who sent it.
 - Pauses are drawn from the process's incarnation: they differ between processes, and are the same in each run of a simulation.
 """
 
@@ -42,9 +42,10 @@ class Turns:
     """The transactions of a process that have a turn, and their streams. A lower number is an older transaction."""
 
     def __init__(self, losses: int = LOSSES) -> None:
-        """
+        """Give no turn yet.
+
         Args:
-            losses: so many lost runs give a transaction the turn.
+            losses: after this many lost runs a transaction gets the turn.
         """
         self._losses: Final = losses
         self._held: Final[dict[int, frozenset[str]]] = {}
@@ -53,9 +54,11 @@ class Turns:
         return len(self._held)
 
     def lost(self, number: int, losses: int, expects: Iterable[str]) -> bool:
-        """Note that a transaction lost, so many times by now; return whether its turn is over.
+        """Note that a transaction lost again; return whether that ended its turn.
 
         Args:
+            number: of the transaction.
+            losses: how often it has lost by now.
             expects: the streams that it expected this time.
         """
         if losses >= self._losses + LOST_TURNS:
@@ -73,10 +76,12 @@ class Turns:
         return self._held.pop(number, None) is not None
 
     def waits(self, number: int, joins: Collection[str], within: Collection[int] = ()) -> bool:
-        """Return whether a transaction that joins these streams waits for another one's turn.
+        """Return whether a transaction that joins these streams waits for the turn of another transaction.
 
         Args:
-            within: transactions whose bodies wait for this one: it waits for the turn of none of them.
+            number: of the transaction.
+            joins: the streams that it joins.
+            within: transactions whose bodies wait for this one: it never waits for their turns.
         """
         mine = number in self._held
         return any(
@@ -101,9 +106,10 @@ class Contention:
     """
 
     def __init__(self, seed: str) -> None:
-        """
+        """Know of no contended stream.
+
         Args:
-            seed: of this process, unlike others'.
+            seed: of this process, unlike that of others.
         """
         self._seed: Final = seed
         self._drawn = 0

@@ -1,7 +1,7 @@
-"""What changed between two states of an object. Pure.
+"""Differences between two states of an object. Pure.
 
-A change is (path, before, after), MISSING where there was or is nothing. Objects are compared key by key, arrays index by index;
-applied in order (set `after`, or delete) they make the one state of the other.
+A change is (path, before, after), with MISSING where there was or is nothing. Objects are compared key by key, arrays index by index;
+applied in order (set `after`, or delete) they turn one state into the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bokistore.model.operations import MISSING, Found, Missing
 
 
 class Change(NamedTuple):
-    """One path at which two states differ."""
+    """A path at which two states differ."""
 
     path: str
     before: Found
@@ -22,8 +22,10 @@ class Change(NamedTuple):
 
 
 def differences(before: JsonObject | Missing, after: JsonObject | Missing) -> list[Change]:
-    """The changes, in the order in which they can be applied; one change with the empty path if one of them is not there. Their values
-    are copies."""
+    """Return the changes in the order in which they can be applied; their values are copies.
+
+    If one of the states does not exist, it is one change with the empty path.
+    """
     found: list[Change] = []
     _compare((), before, after, found)
     return [Change(change.path, _copy(change.before), _copy(change.after)) for change in found]
@@ -50,7 +52,7 @@ def _compare(keys: tuple[str | int, ...], before: Found, after: Found, found: li
 
 
 def same(one: Found, other: Found) -> bool:
-    """Whether two values are the same JSON: True is not 1, and 1.0 is not 1."""
+    """Return whether two values are the same JSON: True is not 1, and 1.0 is not 1."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,8 +1,8 @@
-"""Which names are in a collection: 16 streams of names that begin and end. Pure.
+"""Directories of collections: 16 streams of names that are added and removed. Pure.
 
-A name is in one bucket, by its hash, so that creations in a large collection do not all meet in one stream. A scan reads all of
-them at one snapshot; a serializable transaction that scanned expects that none of them moved. Changes of objects that are in
-the collection move nothing here: a predicate on *fields* is not covered, only one on names.
+A name is in one bucket, chosen by its hash, so that creations in a large collection do not all meet in one stream. A scan reads all
+buckets at one snapshot; a serializable transaction that scanned expects that none of them moved. Changes of objects that are in the
+collection move nothing here: a predicate on names is protected, one on *fields* is not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Directory(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Of its checkpoints."""
+        """The name of its checkpoints."""
         return f"{self.collection}{SEPARATOR}{self.bucket}"
 
 
@@ -43,31 +43,31 @@ _lists: Final = msgspec.msgpack.Decoder(list[str])
 
 
 def check_collection(name: str) -> str:
-    """The name of a collection. Raises InvalidArgument."""
+    """Return the name of a collection. Raises InvalidArgument."""
     if not isinstance(name, str) or not name or SEPARATOR in name:
         raise InvalidArgument(f"expected the name of a collection, without {SEPARATOR!r}, found {name!r:.80}")
     return name
 
 
 def object_name(collection: str, id: str) -> str:
-    """The object of an id of a collection. Raises InvalidArgument."""
+    """Return the name of the object of an id. Raises InvalidArgument."""
     if not isinstance(id, str) or not id:
         raise InvalidArgument(f"expected an id, a text that is not empty, found {id!r:.80}")
     return f"{collection}{SEPARATOR}{id}"
 
 
 def buckets(collection: str) -> list[str]:
-    """The streams of a collection."""
+    """Return the streams of a collection."""
     return [tags.store_directory(collection, bucket) for bucket in range(DIRECTORY_BUCKETS)]
 
 
 def stream_of(collection: str, id: str) -> str:
-    """The stream that an id is in."""
+    """Return the stream that an id is in."""
     return tags.store_directory(collection, bucket_of(id))
 
 
 def _entries(directory: Directory, events: Iterable[AnyEvent]) -> Iterator[Entry]:
-    """Those of the events that change the bucket."""
+    """Yield the events that change the bucket."""
     for event in events:
         if (
             isinstance(event, Entry)
@@ -78,7 +78,7 @@ def _entries(directory: Directory, events: Iterable[AnyEvent]) -> Iterator[Entry
 
 
 def after_events(directory: Directory, events: Iterable[AnyEvent]) -> Directory:
-    """A bucket after events of whatever collection."""
+    """Return a bucket after events, which may be of other collections."""
     ids = directory.ids
     for event in _entries(directory, events):
         ids = ids | {event.id} if event.there else ids - {event.id}
@@ -86,7 +86,7 @@ def after_events(directory: Directory, events: Iterable[AnyEvent]) -> Directory:
 
 
 def after_records(directory: Directory, records: Iterable[tuple[int, Iterable[AnyEvent]]]) -> Directory:
-    """A bucket after records (seqnum, events) of its stream, in order."""
+    """Return a bucket after records (seqnum, events) of its stream, in order."""
     ids = set(directory.ids)
     seen, count, size = directory.seen, directory.records, directory.size
     for seqnum, events in records:
@@ -99,12 +99,12 @@ def after_records(directory: Directory, records: Iterable[tuple[int, Iterable[An
 
 
 def checkpoint_data(directory: Directory) -> bytes:
-    """The names, for a checkpoint: in order, so that equal states are equal bytes."""
+    """Encode the names for a checkpoint, in order, so that equal states are equal bytes."""
     return _encoder.encode(sorted(directory.ids))
 
 
 def from_checkpoint(collection: str, bucket: int, covers: int, data: bytes) -> Directory:
-    """The bucket that a checkpoint is. Raises CorruptData."""
+    """Return the bucket that a checkpoint contains. Raises CorruptData."""
     try:
         return Directory(collection, bucket, covers, frozenset(_lists.decode(data)))
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:

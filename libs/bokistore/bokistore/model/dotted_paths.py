@@ -23,7 +23,7 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 @lru_cache(maxsize=4_096)
 def parse(path: str) -> Keys:
-    """The keys of a path. Raises InvalidArgument."""
+    """Return the keys of a path. Raises InvalidArgument."""
     if not isinstance(path, str):
         raise InvalidArgument(f"expected a path like 'a.b.0', found {type(path).__name__}")
     if path == "":
@@ -48,10 +48,10 @@ def parse(path: str) -> Keys:
 
 
 def join(keys: Iterable[str | int]) -> str:
-    """The path of keys."""
+    """Return the path of keys."""
     return ".".join(str(key).replace("\\", "\\\\").replace(".", "\\.") for key in keys)
 
 
 def index_of(key: str) -> int | None:
-    """The index that a key is in an array; None if it is none."""
+    """Return the array index that a key names, or None."""
     return int(key) if _INDEX.fullmatch(key) else None

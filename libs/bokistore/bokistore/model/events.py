@@ -1,16 +1,16 @@
-"""What a store writes: the events of its records. Pure.
+"""Events of a store's records. Pure.
 
-| event | in the stream | is |
+| event | in the stream | meaning |
 |---|---|---|
-| store.ops | o | operations without a condition, one after the other |
+| store.ops | o | operations without a condition, in order |
 | store.commit | o | the part of a transaction that changes one object |
-| store.delete | o and ck | the object ends; as a checkpoint it is an empty one |
-| store.expire | o | when it may be deleted, or never |
-| store.entry | dir | a name begins or ends to be in a collection |
+| store.delete | o and ck | the object is deleted; also an empty checkpoint |
+| store.expire | o | when the object may be deleted, or never |
+| store.entry | dir | a name is added to a collection, or removed |
 | store.ck, store.dirck | ck, dirck | a part of a checkpoint: the state as of `covers` |
 | store.end, store.dirend | ck, dirck | an empty checkpoint, and since when there is nothing |
 
-A store.commit without operations is a *claim* (`turns`): it changes nothing, and makes records fail that expect its stream not to have
+A store.commit without operations is a *claim* (`turns`): it changes nothing, and fails records that expect its stream not to have
 moved. It names its object, so checkpoints and trims treat it as any other record, and programs of earlier versions read it.
 """
 
@@ -32,7 +32,7 @@ class Ops(Event, tag="store.ops", frozen=True):
 
 
 class Commit(Event, tag="store.commit", frozen=True):
-    """What a transaction changed of one object; `snapshot` is where it read."""
+    """Operations of a transaction on one object; `snapshot` is where it read."""
 
     name: str
     operations: tuple[AnyOperation, ...]
@@ -40,7 +40,7 @@ class Commit(Event, tag="store.commit", frozen=True):
 
 
 class Deleted(Event, tag="store.delete", frozen=True):
-    """The object is no more."""
+    """The object is deleted."""
 
     name: str
 
@@ -53,7 +53,7 @@ class Expires(Event, tag="store.expire", frozen=True):
 
 
 class Entry(Event, tag="store.entry", frozen=True):
-    """A name begins or ends to be in a collection."""
+    """A name is added to a collection, or removed."""
 
     collection: str
     id: str
@@ -109,5 +109,5 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def size_of(event: Event) -> int:
-    """Bytes of an event in a record."""
+    """Return the bytes of an event in a record."""
     return len(_encoder.encode(event))

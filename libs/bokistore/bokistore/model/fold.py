@@ -1,9 +1,9 @@
-"""From the records of an object to its state. Pure.
+"""Fold of an object's records to its state. Pure.
 
-    view   exists, value, expires_ms   as of `seen`: everything of the object at or below it is in
-           records, size               that lie above its last checkpoint: when the next one is due
+    view   exists, value, expires_ms   as of `seen`: all records of the object at or below it are applied
+           records, size               above its last checkpoint: they decide when the next one is due
 
-Two views of one object with the same `seen` are equal, whoever folded them and from wherever he began.
+Two views of one object with the same `seen` are equal, whichever process folded them and from whichever start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bokistore.model.operations import MISSING, AnyOperation, Missing, Result, a
 
 
 class View(msgspec.Struct, frozen=True):
-    """An object as of a place of the log; see the module."""
+    """State of an object as of a place of the log; see the module."""
 
     name: str
     seen: int = 0
@@ -32,7 +32,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> JsonObject | Missing:
-        """Its value, or MISSING."""
+        """The value, or MISSING."""
         return self.value if self.exists else MISSING
 
 
@@ -40,7 +40,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def apply_all(view: View, operations: Iterable[AnyOperation]) -> tuple[View, list[Result]]:
-    """A view after operations, and their results; those that cannot be done change nothing."""
+    """Return a view after operations, and their results. Operations that are not possible change nothing."""
     content = view.content
     results = []
     for operation in operations:
@@ -52,7 +52,7 @@ def apply_all(view: View, operations: Iterable[AnyOperation]) -> tuple[View, lis
 
 
 def after_event(view: View, event: AnyEvent) -> View:
-    """A view after one event of whatever object."""
+    """Return a view after one event, which may be of another object."""
     if isinstance(event, (Ops, Commit)):
         return apply_all(view, event.operations)[0] if event.name == view.name else view
     if isinstance(event, Deleted) and event.name == view.name:
@@ -63,7 +63,7 @@ def after_event(view: View, event: AnyEvent) -> View:
 
 
 def after_record(view: View, seqnum: int, events: Iterable[AnyEvent]) -> View:
-    """A view after the next record of the object's stream."""
+    """Return a view after the next record of the object's stream."""
     assert seqnum > view.seen, "records are folded in order, once"
     size = view.size
     for event in events:
@@ -74,12 +74,12 @@ def after_record(view: View, seqnum: int, events: Iterable[AnyEvent]) -> View:
 
 
 def checkpoint_data(view: View) -> bytes:
-    """The state of a view, for a checkpoint."""
+    """Encode the state of a view, for a checkpoint."""
     return _encoder.encode((view.exists, view.value, view.expires_ms))
 
 
 def from_checkpoint(name: str, covers: int, data: bytes) -> View:
-    """The view that a checkpoint is. Raises CorruptData."""
+    """Return the view that a checkpoint contains. Raises CorruptData."""
     try:
         exists, value, *rest = msgspec.msgpack.decode(data, type=tuple[bool, dict[str, object], int | None])
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -89,16 +89,16 @@ def from_checkpoint(name: str, covers: int, data: bytes) -> View:
 
 
 def _json(value: object) -> Json:
-    """What msgpack decodes of what was JSON is JSON."""
+    """Narrow a value that msgpack decoded from JSON."""
     assert value is None or isinstance(value, (dict, list, str, int, float, bool))
     return value
 
 
 def gone(name: str, seen: int) -> View:
-    """An object of which nothing is there as of a place. 0: as of which place is not known, or nothing was read yet."""
+    """Return the view of an object that does not exist as of a place; 0: at an unknown place, or nothing was read yet."""
     return View(name, seen)
 
 
 def unchanged(before: View, after: View) -> bool:
-    """Whether an object is the same as of two places. One that is not there has no record that says so: its places differ."""
+    """Return whether an object is the same at two places. An object that does not exist has no record, so its places differ."""
     return before.seen == after.seen or not (before.exists or after.exists)

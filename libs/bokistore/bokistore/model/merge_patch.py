@@ -6,7 +6,7 @@ from bokilib.records.codec import Json
 
 
 def merged(target: Json, patch: Json) -> Json:
-    """What a patch makes of a value: objects are merged, null removes, everything else replaces."""
+    """Return a value after a patch: objects are merged, null removes, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

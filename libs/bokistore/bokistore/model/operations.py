@@ -1,20 +1,20 @@
-"""Operations on an object. Pure, and total: one that cannot be done changes nothing, for whoever reads it, for ever.
+"""Operations on an object. Pure, and total: one that is not possible changes nothing, for every reader and at any time.
 
-An operation without a condition sits in the log before anybody knows whether it can be done. So every reader has to come to
-the same result, without looking at other objects: an error is a value, and the state is as before.
+An operation without a condition is in the log before it is known whether it is possible. All readers have to come to the same result
+without looking at other objects, so an error is a value, and the state stays as it was.
 
-| operation | does | result |
+| operation | effect | result |
 |---|---|---|
-| set(path, value) | puts a value; makes objects on the way; behind the end of an array it appends | None |
-| make_object(path), make_array(path) | makes one, unless there is one | None |
-| push(path, value, limit) | appends to an array, made if it is not there; with a limit drops from its head | its length |
-| pop(path) | takes the last of an array | what it took |
-| inc(path, delta) | adds to a number, 0 if it is not there | the sum |
-| delete(path) | removes | whether it was there |
+| set(path, value) | sets a value; creates objects on the way; behind the end of an array it appends | None |
+| make_object(path), make_array(path) | creates one, unless there is one | None |
+| push(path, value, limit) | appends to an array, created if needed; with a limit drops from its head | its length |
+| pop(path) | removes the last item of an array | the item |
+| inc(path, delta) | adds to a number, 0 if there is none | the sum |
+| delete(path) | removes the value | whether there was one |
 | merge(path, patch) | merges a patch (RFC 7386) | None |
 
-An object is a JSON object; it exists from its first operation that could be done. States share what did not change: nobody
-changes one in place.
+An object is a JSON object; it exists from its first operation that was possible. States share their unchanged parts, so none is ever
+changed in place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bokistore.model.merge_patch import merged
 
 
 class Missing:
-    """Where nothing is: null is a value."""
+    """The absence of a value: null is a value."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -47,34 +47,34 @@ Found: TypeAlias = Json | Missing
 
 
 class Operation(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all operations; as they are stored, `[name, path, …]`."""
+    """Base of all operations. They are stored as `[name, path, …]`."""
 
     path: str
 
 
 class Set(Operation, tag="set", frozen=True):
-    """Puts a value."""
+    """Sets a value."""
 
     value: Any  # JSON, checked by `checked`: msgspec knows no recursive aliases
 
 
 class MakeObject(Operation, tag="make_object", frozen=True):
-    """Makes an object."""
+    """Creates an object."""
 
 
 class MakeArray(Operation, tag="make_array", frozen=True):
-    """Makes an array."""
+    """Creates an array."""
 
 
 class Push(Operation, tag="push", frozen=True):
-    """Appends to an array; with a limit it keeps so many."""
+    """Appends to an array; with a limit it keeps that many items."""
 
     value: Any  # JSON
     limit: int | None = None
 
 
 class Pop(Operation, tag="pop", frozen=True):
-    """Takes the last of an array."""
+    """Removes the last item of an array."""
 
 
 class Inc(Operation, tag="inc", frozen=True):
@@ -84,7 +84,7 @@ class Inc(Operation, tag="inc", frozen=True):
 
 
 class Delete(Operation, tag="delete", frozen=True):
-    """Removes what is at a path."""
+    """Removes the value at a path."""
 
 
 class Merge(Operation, tag="merge", frozen=True):
@@ -97,13 +97,13 @@ AnyOperation: TypeAlias = Set | MakeObject | MakeArray | Push | Pop | Inc | Dele
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Why an operation changed nothing."""
+    """An operation that changed nothing, and the reason."""
 
     operation: AnyOperation
     reason: str
 
     def error(self, name: str) -> OperationFailed:
-        """For whoever wanted it done."""
+        """Return the error for the caller of the operation."""
         kind = str(self.operation.__struct_config__.tag)
         return OperationFailed(
             f"{kind} at {self.operation.path!r} of {name!r} changed nothing: {self.reason}",
@@ -118,11 +118,11 @@ Result: TypeAlias = Json | Failed
 
 
 class _Refused(Exception):
-    """Within `apply`."""
+    """Raised within `apply` for an operation that is not possible."""
 
 
 def checked(operation: AnyOperation) -> AnyOperation:
-    """Return an operation as it is when it is given: nothing of it is shared with the caller. Raises InvalidArgument, NotEncodable."""
+    """Return a copy of an operation that shares nothing with its caller. Raises InvalidArgument, NotEncodable."""
     parse(operation.path)
     if isinstance(operation, Set):
         return Set(operation.path, copy_json(check_json(operation.value)))
@@ -142,7 +142,7 @@ def checked(operation: AnyOperation) -> AnyOperation:
 
 
 def apply(value: JsonObject | Missing, operation: AnyOperation) -> tuple[JsonObject | Missing, Result]:
-    """The object after an operation, and its result; or as it was, and why. Never raises."""
+    """Return the object after an operation and the result, or the object as it was and a `Failed`. Never raises."""
     try:
         result: list[Json] = []
         keys = parse(operation.path)
@@ -159,7 +159,7 @@ def apply(value: JsonObject | Missing, operation: AnyOperation) -> tuple[JsonObj
 
 
 def look(value: JsonObject | Missing, keys: Keys) -> Found:
-    """What is at a path."""
+    """Return the value at a path, or MISSING."""
     found: Found = value
     for key in keys:
         if isinstance(found, dict):
@@ -177,7 +177,7 @@ def _creates(operation: AnyOperation) -> bool:
 
 
 def _changed(value: Found, keys: Keys, at: int, edit: Callable[[Found], Found], creates: bool) -> Found:
-    """A copy of what is on the way to a path, with what is there edited; shares the rest."""
+    """Return a copy of the values on the way to a path, with the value there edited; the rest is shared."""
     if at == len(keys):
         return edit(value)
     key = keys[at]
@@ -222,7 +222,7 @@ def _changed_array(value: list[Json], keys: Keys, at: int, edit: Callable[[Found
 
 
 def _edit(found: Found, operation: AnyOperation, result: list[Json]) -> Found:
-    """What is put where `found` was; its result goes to `result`."""
+    """Return the new value for `found`, and append the operation's result to `result`."""
     if isinstance(operation, Inc):
         after: Found = _sum(found, operation.delta)
         result.append(after if not isinstance(after, Missing) else None)
@@ -255,7 +255,7 @@ def _edit(found: Found, operation: AnyOperation, result: list[Json]) -> Found:
 
 
 def _json(value: Any) -> Json:
-    """What was checked when it was made, or came from a record."""
+    """Narrow a value that was checked when it was made, or that came from a record."""
     json: Json = value
     return json
 
@@ -285,7 +285,7 @@ def _sum(found: Found, delta: int | float) -> Found:
 
 
 def _kind(value: Found) -> str:
-    """What a value is, for people."""
+    """Name the kind of a value, for people."""
     if isinstance(value, Missing):
         return "nothing"
     names = {dict: "an object", list: "an array", str: "a text", bool: "a boolean", int: "a number", float: "a number"}

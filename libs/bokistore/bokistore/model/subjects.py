@@ -1,7 +1,7 @@
-"""What has checkpoints: an object, or a bucket of a collection's directory. Pure.
+"""Subjects of checkpoints: an object, or a bucket of a collection's directory. Pure.
 
-Each has a stream of what happens to it, and one of its checkpoints. An object and a bucket may have the same name, and their
-checkpoints may share a record: so events are distinguished by kind as well as by name.
+Each subject has a stream of its records, and one of its checkpoints. An object and a bucket may have the same name, and their
+checkpoints may share a record, so events are distinguished by kind as well as by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bokistore.model.events import (
 
 
 class Subject(NamedTuple):
-    """An object; with a collection, a bucket of its directory."""
+    """An object, or a bucket of a directory if it has a collection."""
 
     name: str
     collection: str = ""
@@ -35,26 +35,26 @@ class Subject(NamedTuple):
 
     @property
     def stream(self) -> str:
-        """What happens to it."""
+        """The stream of its records."""
         if self.collection:
             return tags.store_directory(self.collection, self.bucket)
         return tags.store_object(self.name)
 
     @property
     def checkpoints(self) -> str:
-        """Its checkpoints."""
+        """The stream of its checkpoints."""
         if self.collection:
             return tags.store_directory_checkpoint(self.collection, self.bucket)
         return tags.store_checkpoint(self.name)
 
 
 def of_bucket(collection: str, bucket: int) -> Subject:
-    """The subject that a bucket is."""
+    """Return the subject of a bucket."""
     return Subject(f"{collection}{SEPARATOR}{bucket}", collection, bucket)
 
 
 def subjects_of(events: Iterable[AnyEvent]) -> list[Subject]:
-    """What the events of a record are about, each once."""
+    """Return the subjects of a record's events, each once."""
     found: dict[Subject, None] = {}
     for event in events:
         if isinstance(event, Entry):
@@ -68,10 +68,10 @@ def subjects_of(events: Iterable[AnyEvent]) -> list[Subject]:
 
 
 def parts_of(subject: Subject, seqnum: int, time_ms: int, by: str, events: Iterable[AnyEvent]) -> list[CheckpointPart]:
-    """The parts of the subject's checkpoints that a record has.
+    """Return the parts of the subject's checkpoints that a record contains.
 
-    A deletion is one: there is nothing behind it. One that is followed, in its own record, by what makes the object anew is a
-    checkpoint of what was before the record, so that the record is folded.
+    A deletion counts as a checkpoint of an object that does not exist. If the same record creates the object again behind the deletion, the
+    checkpoint covers what was before the record, so that the record is folded.
     """
     found: list[CheckpointPart] = []
     of_checkpoints = DirectoryCheckpoint if subject.collection else Checkpoint

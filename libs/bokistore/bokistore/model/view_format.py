@@ -1,11 +1,11 @@
-"""Views in aux data: states left beside records, to begin a fold from. Pure.
+"""Format of views in aux data: states stored beside records, from which a fold can begin. Pure.
 
     aux     crc u32 | body                        little endian; crc32c of (seqnum u64 | body)
-    body    msgpack array [version, views]        views of objects that the record at seqnum is about, by name
+    body    msgpack array [version, views]        views of objects that the record at seqnum changes, by name
     view    msgpack array [name, exists, value, expires_ms, records, size]
 
-It is a cache: anything that does not check is nothing at all. A record of a transaction is about several objects, so a view is
-added to those that are there; if all together are too large, only the one that is added is left.
+It is a cache: data that fails a check is ignored. A record of a transaction changes several objects, so a view is added to those that
+are there; if all of them are too large, only the added one is stored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _crc(seqnum: int, body: bytes) -> bytes:
 
 
 def _rows(seqnum: int, aux: bytes | None) -> list[_Row]:
-    """The views of aux data; none if it is not what it should be."""
+    """Return the views in aux data; none if it fails a check."""
     if not aux or aux[: _CRC.size] != _crc(seqnum, aux[_CRC.size :]):
         return []
     try:
@@ -58,7 +58,7 @@ def _rows(seqnum: int, aux: bytes | None) -> list[_Row]:
 
 
 def view_of(name: str, seqnum: int, aux: bytes | None) -> View | None:
-    """The view of an object as of a record, if its aux data has one."""
+    """Return the view of an object as of a record, or None if its aux data has none."""
     for row in _rows(seqnum, aux):
         if row.name == name:
             return View(name, seqnum, row.exists, row.value, row.expires_ms, row.records, row.size)
@@ -66,7 +66,7 @@ def view_of(name: str, seqnum: int, aux: bytes | None) -> View | None:
 
 
 def with_view(view: View, aux: bytes | None) -> bytes | None:
-    """Aux data for the record at `view.seen`, with this view; None if it is too large."""
+    """Return aux data for the record at `view.seen`, with this view; None if it is too large."""
     rows = [row for row in _rows(view.seen, aux) if row.name != view.name]
     row = _Row(view.name, view.exists, dict(view.value), view.expires_ms, view.records, view.size)
     for kept in ([*rows, row], [row]):

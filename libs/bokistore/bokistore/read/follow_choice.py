@@ -1,11 +1,11 @@
-"""Which objects a process follows, because it reads them often. Pure.
+"""Choice of the objects that a process follows, because it reads them often. Pure.
 
-    read once             a candidate, as one of so many as may be followed
-    read again within `AGAIN_S`   followed, if there is a place
-    no place              the longest unread gives its up, if nobody has read it for `IDLE_S`
+    read once                       a candidate; there are at most as many candidates as followed objects
+    read again within `AGAIN_S`     followed, if there is a place
+    no place                        the longest unread object gives up its place, if it was not read for `IDLE_S`
 
-So a process that reads more objects in turn than may be followed does not exchange one for the other all the time: each exchange costs
-the engine too. Time alone ends nothing: an object that is not read any more is followed until it changes (`idle`).
+A process that reads more objects in turn than it may follow therefore does not exchange them all the time: each exchange costs the
+engine too. Time alone ends nothing: an object that is no longer read is followed until it changes (`idle`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class FollowChoice:
         return name in self._read
 
     def read(self, name: str, now_s: float) -> None:
-        """One that is followed was read."""
+        """Note a read of an object that is followed."""
         self._read[name] = now_s
         self._read.move_to_end(name)
 
     def read_from_log(self, name: str, now_s: float) -> bool:
-        """An object was read from the log; returns whether to follow it from now on, if a place is made (`room`)."""
+        """Note a read from the log; return whether to follow the object from now on, if there is a place (`room`)."""
         if name in self._read:
             self.read(name, now_s)
             return False
@@ -48,7 +48,7 @@ class FollowChoice:
         return False
 
     def room(self, now_s: float) -> tuple[bool, str | None]:
-        """Whether there is a place for one more, and which object is dropped for it."""
+        """Return whether there is a place for one more object, and which object is dropped for it."""
         if len(self._read) < self._limit:
             return True, None
         longest = next(iter(self._read), None)
@@ -57,9 +57,9 @@ class FollowChoice:
         return True, longest
 
     def idle(self, name: str, now_s: float) -> bool:
-        """Whether nobody reads it any more."""
+        """Return whether an object was not read for `IDLE_S`."""
         return now_s - self._read[name] >= IDLE_S
 
     def drop(self, name: str) -> None:
-        """It is followed no more."""
+        """Stop following an object."""
         self._read.pop(name, None)

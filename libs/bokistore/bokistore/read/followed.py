@@ -1,13 +1,13 @@
-"""Objects that are read often are followed, and read from memory: `StoreSettings(followed_objects=255)`.
+"""Followed views: objects that are read often are read from memory, with `StoreSettings(followed_objects=255)`.
 
-A read at the consistency of a session is answered from memory if what was delivered of the object is all that a read of this session would
-return (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
-handed), and a request that was sent within `within_s` found nothing more. Else the log is read, as always; the cursor sends a request too,
-for all that it follows, and the reads after it are answered from memory again.
+A read with session consistency is answered from memory if the delivered records are all that a read of this session would return
+(`boki.Cursor.current`): they contain everything that the session has seen (its own appends, its reads of any book, tokens that it was
+given), and a request that was sent within `within_s` found nothing more. Otherwise the log is read; the cursor sends a request too, for
+everything that it follows, and later reads are answered from memory again.
 
-- A view that is followed is folded from what is delivered, and from nothing else; it begins behind the view that was read.
-- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read ends this: a later read goes to the log.
-- A cursor that fails begins anew, and is not current before it has; one that ended never is.
+- A followed view is folded from delivered records only; it begins behind the view that was read.
+- A gap (a checkpoint has overtaken the cursor) or an unreadable record ends this: the next read goes to the log.
+- A cursor that fails begins again and is not current before it has; a cursor that ended never is.
 """
 
 from __future__ import annotations
@@ -32,21 +32,26 @@ REFRESH_S: Final = 0.02
 
 
 class FromMemory(NamedTuple):
-    """Views, all as of one place."""
+    """Views from memory, all as of one place."""
 
     place: int
     views: list[View]
 
 
 class FollowedViews:
-    """See the module. Belongs to one event loop."""
+    """Views that a process follows; see the module. Belongs to one event loop."""
 
     def __init__(
         self, log: Log, cache: ViewCache, *, limit: int, within_s: float, changed: Callable[[View], None]
     ) -> None:
-        """
+        """Follow nothing yet.
+
         Args:
-            cache: is given each view that was folded, and changed is called with it.
+            log: the log of the store.
+            cache: is given each view that was folded.
+            limit: how many objects may be followed.
+            within_s: how long ago the request was sent that found nothing more.
+            changed: called with each view that was folded.
         """
         self._log = log
         self._cache = cache
@@ -64,7 +69,7 @@ class FollowedViews:
         return name in self._views
 
     def read(self, names: Sequence[str]) -> FromMemory | None:
-        """Reads objects as of one place from memory; None: what is in memory may be older than a read of the session."""
+        """Read objects as of one place from memory; return None if memory may be older than a read of the session."""
         found: list[View] = []
         place = 0
         for name in names:
@@ -86,14 +91,14 @@ class FollowedViews:
         return FromMemory(place, found)
 
     def read_from_log(self, views: Iterable[View]) -> None:
-        """These were read from the log, and nothing newer of them was seen: those that are read often are followed from here on."""
+        """Note views that were read from the log and are its newest; those that are read often are followed from here on."""
         now_s = self._clock()
         for view in views:
             if view.seen and self._choice.read_from_log(view.name, now_s):
                 self._follow(view, now_s)
 
     async def close(self) -> None:
-        """Ends following; from now on all reads go to the log."""
+        """Stop following; all reads go to the log from now on."""
         self._views.clear()
         await self._follower.close()
 

@@ -1,18 +1,17 @@
-"""Objects and directories as of a snapshot, without an append.
+"""Reads of objects and directories as of a snapshot; they append nothing.
 
-A view that this process keeps is brought up to date: one query for all of them returns what is new since each was seen, and what is
-not new is not sent. Else it begins at whatever is nearest below the snapshot: the aux data of one of the object's newest records, its
-newest checkpoint, or the beginning; then what lies above is folded. That is one query (newest record and newest checkpoint of all
-objects that are wanted, of one moment), and one more for each that has to be folded.
+A cached view is brought up to date: one query for all of them returns the new records since each was seen; known records are not sent
+again. Otherwise a view begins at the nearest base below the snapshot: the aux data of one of the object's newest records, its newest
+checkpoint, or the beginning. The records above the base are then folded. That takes one query (the newest record and checkpoint of all
+wanted objects, as of one moment), and one more for each object that has to be folded.
 
-What is read often may be followed, and is read from memory while that is as new as the log (`followed`).
+Objects that are read often may be followed, and are then read from memory while that is as new as the log (`followed`).
 
-- Nothing is concluded from what is absent as of a place: a fold names its start and where it ends (`checkpoint_reads`), and an object of
-  which nothing is found is read from its beginning. When a checkpoint came between, a read of now begins again; a snapshot that a user
-  holds is too old.
-- An object that is not there is known as of a place (`fold.gone`), never as of all places before.
+- Absence at a place proves nothing: a fold names its start and its end (`checkpoint_reads`), and an object without a record is read from
+  its beginning. If a checkpoint came between two queries, a read of now begins again; a snapshot that a user holds is too old.
+- A missing object is known as of a place (`fold.gone`), never as of all places before it.
 - Cache and aux data change nothing but time: each view says up to where it has seen the object, and holds (`view_cache`).
-- A query without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
+- A query without a place is of one moment, which its answer names: a caller that needs a snapshot gets it with its first read.
 """
 
 from __future__ import annotations
@@ -43,17 +42,26 @@ from bokistore.read.view_cache import CACHED_VIEWS, Known, ViewCache
 NAMES_AT_ONCE: Final = 1_024
 """Objects of one query; each has two streams."""
 REREADS: Final = 8
-"""A checkpoint and its trim may come between the queries of a read of now; so often in a row they do not."""
+"""How often a read of now begins again because a checkpoint and its trim came between its queries."""
 AUX_RECORDS: Final = 4
-"""Who folded so many leaves the view beside the last; who keeps none, after one."""
+"""A process that folded this many records stores the view as aux data; without a cache, one record suffices."""
 WALKED_RECORDS: Final = 32
-"""So far back one looks for a view, a round trip a record; then the range is read from the checkpoint."""
+"""How many records are walked back for a view, a round trip each; beyond that the range is read from the checkpoint."""
 FIRST: Final = 1
 """A place below every record: nothing is there as of it."""
 
 
 class Views:
-    """See the module. `due` and `due_directory` are called with what was folded."""
+    """Reads of a store's objects; see the module.
+
+    Attributes:
+        log: the log of the store.
+        bases: reads of checkpoints.
+        cache: cached views.
+        folded: how many records were folded so far.
+        due: called with each object view that was folded.
+        due_directory: called with each directory that was folded.
+    """
 
     def __init__(
         self,
@@ -64,9 +72,14 @@ class Views:
         followed: int = 0,
         followed_within_s: float = 1.0,
     ) -> None:
-        """
+        """Read nothing yet.
+
         Args:
-            cached, aux, followed, followed_within_s: see `StoreSettings`.
+            log: the log of the store.
+            cached: see `StoreSettings.cached_views`.
+            aux: see `StoreSettings.aux_data`.
+            followed: see `StoreSettings.followed_objects`.
+            followed_within_s: see `StoreSettings`.
         """
         self.log: Final = log
         self.bases: Final = CheckpointReads(log)
@@ -82,7 +95,7 @@ class Views:
         self.due_directory: Callable[[Directory], None] | None = None
 
     async def check_at(self, at: int | None) -> int | None:
-        """A snapshot that a user names has to lie in what the session has seen. Raises InvalidArgument."""
+        """Check that a place that a user names is not above what the session has seen; return it. Raises InvalidArgument."""
         if at is None:
             return None
         if type(at) is not int or at < 1:
@@ -98,27 +111,30 @@ class Views:
         return at
 
     async def one(self, name: str, at: int | None = None, consistency: ConsistencyName = "session") -> View:
-        """An object as of a snapshot, or of now."""
+        """Return an object as of a snapshot, or of now."""
         (view,) = await self.many([name], at, consistency)
         return view
 
     async def many(
         self, names: Sequence[str], at: int | None = None, consistency: ConsistencyName = "session"
     ) -> list[View]:
-        """Objects, all as of one snapshot, in the order of the names.
+        """Return objects, all as of one snapshot, in the order of the names.
 
         Raises:
-            Trimmed: the snapshot is older than what is kept. HistoryMissing. Lost. InvalidArgument.
+            Trimmed: the history at the snapshot is no longer kept.
+            HistoryMissing: records of an object are trimmed without a checkpoint.
+            Lost: the log has lost records of an object.
+            InvalidArgument: the snapshot is no place that the session has seen.
         """
         await self.check_at(at)
         return (await self._retried(names, at, consistency, placed=False))[1]
 
     async def as_of(self, names: Sequence[str], consistency: ConsistencyName = "session") -> tuple[int, list[View]]:
-        """Objects, and the snapshot as of which they are: as new as the consistency says. Raises as `many`."""
+        """Return objects and the snapshot at which they were read, as recent as the consistency says. Raises as `many`."""
         return await self._retried(names, None, consistency, placed=True)
 
     async def refresh(self, names: Sequence[str]) -> None:
-        """Read objects once, for transactions that begin next: they take what is known then for steady (`view_cache`)."""
+        """Read objects for transactions that begin next, which treat them as steady (`view_cache`)."""
         if self.cache.keeps:
             place, views = await self.as_of(names)
             for view in views:
@@ -138,7 +154,7 @@ class Views:
     async def _many(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
-        """The place, 0 if it was not wanted (`placed`), and the views; from memory, where that is as good."""
+        """Return the place (0 unless `placed`) and the views, from memory where that is as recent as the log."""
         followed = self._following() if at is None else None
         if followed is None:
             return await self._from_log(names, at, consistency, placed=placed)
@@ -157,7 +173,7 @@ class Views:
         return self._followed
 
     def learned(self, view: View) -> None:
-        """A view that is known without having been read."""
+        """Note a view that is known without a read."""
         self.cache.put(view)
         self._changed(view)
 
@@ -166,7 +182,7 @@ class Views:
             self.due(view)
 
     async def close(self) -> None:
-        """Follows nothing any more."""
+        """Stop following objects."""
         followed, self._followed, self._follows = self._followed, None, (0, 0.0)
         if followed is not None:
             await followed.close()
@@ -174,7 +190,7 @@ class Views:
     async def _from_log(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
-        """As `_many`, from the log."""
+        """Return the place and the views as `_many`, from the log."""
         found: dict[str, View] = {}
         kept: list[Known] = []
         new: list[str] = []
@@ -201,7 +217,7 @@ class Views:
         *,
         placed: bool,
     ) -> int | None:
-        """Brings up what was kept and reads anew what is new, into `found`. Returns as of which place, if one was asked for."""
+        """Update cached views and read new ones into `found`; return their place, if there is one."""
         for start in range(0, len(kept), READ_TAGS):
             at, views, gone = await self._brought_up(kept[start : start + READ_TAGS], at, consistency)
             found |= {view.name: view for view in views}
@@ -216,7 +232,7 @@ class Views:
     async def _brought_up(
         self, kept: Sequence[Known], at: int | None, consistency: ConsistencyName
     ) -> tuple[int, list[View], list[str]]:
-        """Bring views that were kept up to a place; return it, the views, and names of those that have to be read from the beginning."""
+        """Update cached views to a place; return the place, the views, and the names that have to be read from the beginning."""
         streams: dict[Tag, list[Known]] = {}
         for known in kept:  # two names may share a stream
             streams.setdefault(tags.store_object(known.view.name), []).append(known)
@@ -258,7 +274,7 @@ class Views:
     async def _with_news(
         self, known: Known, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
     ) -> View:
-        """A view that was kept, with what is new of its stream, as of `at`, or of the place as of which these are all."""
+        """Return a cached view with the new records of its stream applied, as of `at`, or of the place where these are all records."""
         view, before, folded, last, then = known.view, known.beyond, 0, None, None
         for record in records:
             if record.seqnum <= before:
@@ -278,7 +294,7 @@ class Views:
         return view if then is None else then
 
     async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
-        """Views of which nothing is kept that is old enough."""
+        """Return views of objects of which nothing recent enough is cached."""
         seen = at or (0 if consistency == "any" else self.log.book.position or FIRST)
         newest = await self.bases.newest([Subject(name) for name in names], at, consistency)
         views: list[View | None] = []
@@ -291,7 +307,7 @@ class Views:
                     folds.append(self._folded(name, one, at))
             elif at is not None:
                 folds.append(self._absent(name, at))
-            else:  # as of now, a record or a checkpoint of what is there is found
+            else:  # a read of now finds a record or a checkpoint of every existing object
                 view = fold.gone(name, seen)
             views.append(view)
         missing = iter([await folds[0]] if len(folds) == 1 else await asyncio.gather(*folds))
@@ -309,17 +325,19 @@ class Views:
         return fold.gone(name, at)
 
     def _left(self, name: str, newest: Newest) -> View | None:
-        """The view that was left beside the newest record, if there is one."""
+        """Return the view in the aux data of the newest record, if there is one."""
         if newest.record is not None and self._aux:
             return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
         return None
 
     def committed(self, seqnum: int, part: Contribution, events: Sequence[AnyEvent], bases: Iterable[View]) -> None:
-        """A record of this process is in the log: what it expected not to have moved is known at its place as well.
+        """Note that a record of this process is in the log: objects that it expected unchanged are known at its place.
 
         Args:
-            part: of the record, whole. events: of this library, in order.
-            bases: objects at or above what the record expected of them, as far as it did.
+            seqnum: the record's place.
+            part: the whole record.
+            events: events of this library, in order.
+            bases: views of objects at or above the places that the record expected of them.
         """
         joined = set(part.tags)
         for base in bases:
@@ -335,7 +353,7 @@ class Views:
                 self._changed(view)
 
     async def recounted(self, name: str, snapshot: int) -> View:
-        """An object folded from its newest checkpoint, whatever is cached: what lies above that is counted anew."""
+        """Fold an object from its newest checkpoint, ignoring the cache, to count again what lies above the checkpoint."""
         subject = Subject(name)
         (newest,) = await self.bases.newest([subject], snapshot, "session")
         if newest.nothing:
@@ -343,7 +361,7 @@ class Views:
         return await self._folded(name, newest, snapshot, counted=True)
 
     async def _folded(self, name: str, newest: Newest, at: int | None, *, counted: bool = False) -> View:
-        """The view from the nearest base below, and what lies above it; `counted`: the base is a checkpoint."""
+        """Return the view folded from the nearest base; `counted`: the base is a checkpoint."""
         view = base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
         if newest.record is None:
             await self._check_whole(base, newest, at)
@@ -359,9 +377,9 @@ class Views:
         return view
 
     async def _up_to(self, newest: Newest, base: View, last: boki.Record, *, walk: bool) -> tuple[View, int]:
-        """The view as of the newest record, and how many records were folded for it.
+        """Return the view as of the newest record, and how many records were folded for it.
 
-        With `walk` it goes back first, for a view that somebody left: behind each write that is nearer than a checkpoint.
+        With `walk` it first walks back for a view in aux data, which lies behind every write that is nearer than a checkpoint.
         """
         name = base.name
         found, passed = await self._walk_back(name, last, base) if walk and self._aux else (None, [])
@@ -379,10 +397,10 @@ class Views:
         return view, folded
 
     async def _walk_back(self, name: str, last: boki.Record, base: View) -> tuple[View | None, list[boki.Record]]:
-        """The nearest view below a record, and the records above it, newest first; None: it is farther than one looks.
+        """Return the nearest view below a record, and the records above it, newest first; None if it is too far.
 
-        A step that finds nothing does not prove that nothing was there: it may be trimmed, by a checkpoint that came meanwhile. Only
-        a fold that names its start does.
+        A step that finds nothing does not prove that nothing was there: a later checkpoint may have trimmed it. Only a fold that
+        names its start proves it.
         """
         passed: list[boki.Record] = []
         record: boki.Record | None = last
@@ -406,7 +424,7 @@ class Views:
             return  # it came after the query that found none
 
     async def _leave(self, view: View, aux: bytes | None) -> None:
-        """Leaves a view beside its record, for whoever comes."""
+        """Store a view in the aux data of its record, for other processes."""
         data = view_format.with_view(view, aux)
         if data is not None:
             await self.log.book.set_aux_data(view.seen, data)
@@ -414,7 +432,7 @@ class Views:
     # -- checkpoints
 
     async def checkpoint(self, name: str, newest: boki.Record | None) -> View | None:
-        """The view that the newest complete checkpoint at or below a record is."""
+        """Return the view in the newest complete checkpoint at or below a record."""
         whole = await self.bases.whole(Subject(name), newest)
         if whole is None:
             return None
@@ -427,7 +445,7 @@ class Views:
     async def directories(
         self, collection: str, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> list[Directory]:
-        """The 16 buckets of a collection as of one snapshot."""
+        """Return the 16 buckets of a collection as of one snapshot."""
         await self.check_at(at)
         for again in range(REREADS):
             try:
@@ -447,7 +465,7 @@ class Views:
         raise AssertionError("it returns or raises")
 
     async def directory(self, subject: Subject, at: int) -> Directory:
-        """One bucket as of a snapshot."""
+        """Return one bucket as of a snapshot."""
         (newest,) = await self.bases.newest([subject], at, "session")
         return await self._directory(subject, newest, at)
 

@@ -1,7 +1,7 @@
-"""Reads of objects that are under way: a task that wants what another is about to keep waits for it, and does not read it as well.
+"""Running reads of objects: a task waits for another task's read of the same object instead of sending a second one.
 
-A new object that many want at once (the newest posts of a timeline) is then folded once. Who reads waits for nobody, so nobody waits for
-ever; whether a read served others, the cache shows afterwards: it may have failed, or be of another place.
+A new object that many tasks want at once (the newest posts of a timeline) is then folded once. A task that reads waits for no other task,
+so nothing can deadlock. Whether another task's read helped, the cache shows afterwards: it may have failed, or be of another place.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from bokistore.read.view_cache import ViewCache
 
 
 class UnderWay:
-    """Belongs to one event loop and to the cache that what is read goes to."""
+    """Reads that run now, by object. Belongs to one event loop and to the cache that the reads fill."""
 
     def __init__(self, cache: ViewCache) -> None:
         self._cache = cache
         self._ends: dict[str, asyncio.Future[None]] = {}
 
     async def ended(self, names: Sequence[str]) -> None:
-        """Returns when nobody reads any of these that the cache does not have."""
-        for _ in names:  # a round for each: meanwhile somebody may have begun with another of them
+        """Wait until no other task reads any of these objects that the cache lacks."""
+        for _ in names:  # a round for each: another task may have begun with a further one meanwhile
             ends = {self._ends[name] for name in names if name in self._ends and self._cache.get(name) is None}
             if not ends:
                 return
@@ -30,7 +30,7 @@ class UnderWay:
 
     @contextmanager
     def reading(self, names: Sequence[str]) -> Iterator[None]:
-        """Others wait for these until the block is left, but for those that somebody reads already."""
+        """Let other tasks wait for these objects until the block is left, except for objects that are being read already."""
         mine = [name for name in names if self._cache.keeps and name not in self._ends]
         if not mine:
             yield

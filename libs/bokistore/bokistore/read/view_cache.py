@@ -1,16 +1,15 @@
-"""The newest views that this process has made, and up to where each is known to hold. Pure.
+"""Cached views of this process, and up to where each is known to hold. Pure.
 
     known    view       as of `view.seen`
-             upto       nothing of the object lies above `view.seen` and at or below this
-             steady     when it was last looked at, nobody else had changed it
+             upto       no record of the object lies above `view.seen` and at or below this
+             steady     when it was last checked, no other process had changed it
 
-A known view is the object as of every place from `view.seen` to `upto`: for these no request is needed. Several known views are a
-snapshot where their ranges meet (`common_place`). Whether they are the newest, only the log knows: an append that expects it, or
-a query.
+A known view is the object at every place from `view.seen` to `upto`: there no request is needed. Several known views form a snapshot where
+their ranges meet (`common_place`). Only the log knows whether they are the newest: an append that expects it, or a query.
 
-An object that is not there is known as of a place too, and says nothing of the places below: it may have been there, and be forgotten. One
-that was read as of now was missing as of some place at or above `view.seen`, and which one the log did not tell. Such a view is
-*unproven*: `upto` is 0, it holds at no place, and only what is new above it may be read (`beyond`).
+A missing object is known as of a place too, and says nothing about lower places: it may have existed and been forgotten. One that was read
+as of now was missing at some place at or above `view.seen`, which the log did not name. Such a view is *unproven*: its `upto` is 0, it
+holds at no place, and only records above it may be read (`beyond`).
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ CACHED_VIEWS: Final = 10_000
 
 
 class Known(NamedTuple):
-    """See the module."""
+    """A cached view and its range; see the module."""
 
     view: View
     upto: int
     steady: bool = True
 
     def holds_at(self, place: int) -> bool:
-        """Whether it is the object as of a place."""
+        """Return whether it is the object at a place."""
         return self.view.seen <= place <= self.upto
 
     @property
@@ -44,14 +43,19 @@ class Known(NamedTuple):
 
 
 def common_place(several: Iterable[Known], least: int = 0) -> int:
-    """The newest place as of which all of them hold, if there is one at or above `least`; else 0. `several` has one at least."""
+    """Return the newest place where all of these views hold, if it is at or above `least`; otherwise 0.
+
+    Args:
+        several: at least one.
+        least: the lowest place that counts.
+    """
     views = list(several)
     newest = min(known.upto for known in views)
     return newest if newest >= max(least, *(known.view.seen for known in views)) else 0
 
 
 class ViewCache:
-    """The views of a process, the longest unused dropped."""
+    """Views of a process; the least recently used is dropped."""
 
     def __init__(self, limit: int = CACHED_VIEWS) -> None:
         self._limit = limit
@@ -59,7 +63,7 @@ class ViewCache:
 
     @property
     def keeps(self) -> bool:
-        """Whether it keeps any."""
+        """False if the cache has no room for any view."""
         return self._limit > 0
 
     def get(self, name: str) -> Known | None:
@@ -69,9 +73,10 @@ class ViewCache:
         return known
 
     def put(self, view: View, *, upto: int = 0, steady: bool | None = None, proven: bool = True) -> None:
-        """Note a view, and that it holds up to a place; do nothing where a newer one is known.
+        """Note a view, and that it holds up to a place; do nothing if a newer one is known.
 
         Args:
+            view: the view.
             upto: at or below `view.seen` it has no effect.
             steady: None: as it was.
             proven: whether it holds at `view.seen`; see the module.
@@ -90,12 +95,12 @@ class ViewCache:
             self._known.popitem(last=False)
 
     def recount(self, name: str, records: int, size: int) -> None:
-        """What lies above the newest checkpoint of an object was counted again; where that is less, it counts from now on."""
+        """Correct what lies above an object's newest checkpoint, if the new count is smaller."""
         known = self._known.get(name)
         if known is not None and known.view.records > records:
             view = msgspec.structs.replace(known.view, records=records, size=size)
             self._known[name] = known._replace(view=view)
 
     def drop(self, name: str) -> None:
-        """Forgets a view of which something may be gone from the log."""
+        """Forget a view: records of it may be gone from the log."""
         self._known.pop(name, None)

@@ -1,7 +1,7 @@
-"""Following one object: each change as it comes.
+"""Watches of one object: each change as it happens.
 
-A follower that is overtaken by a trim (it was away for longer than the log keeps what a checkpoint has) gets one change with
-`resync`, from what it knew to what is now; so what it computes from changes stays right, and it knows that some are not separate.
+A watcher that is overtaken by a trim (it was away for longer than replaced records are kept) gets one change with `resync`, from the last
+known state to the current one. States that it computes from changes stay right, and it knows that some changes are not separate.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from bokistore.read.snapshot_reads import Views
 
 
 class Watched(NamedTuple):
-    """One change.
+    """A change of a watched object.
 
     Attributes:
         seqnum: up to where the object was seen.
-        before, after: the object, None where there is none.
+        before: the object before the change, None if it did not exist.
+        after: the object after the change, None if it does not exist.
         changes: the difference.
-        resync: several changes in one; what was between is trimmed.
+        resync: several changes in one; the records between are trimmed.
     """
 
     seqnum: int
@@ -37,7 +38,7 @@ class Watched(NamedTuple):
 
 
 async def watch(views: Views, name: str, start: int | None) -> AsyncIterator[Watched]:
-    """See `StoreObject.watch`."""
+    """Yield the changes of an object. See `StoreObject.watch`."""
     snapshot = start - 1 if start is not None and start > 1 else await views.log.book.now()
     view = await views.one(name, snapshot)
     async for item in views.log.book.read(tags.store_object(name), start=snapshot + 1, follow=True):

@@ -1,1 +1,1 @@
-"""Checkpoints, expiry, and the upkeep that a store does beside the program."""
+"""Checkpoints, expiry, and the background work of a store."""

@@ -1,7 +1,7 @@
-"""Checkpoints, and the trims that they allow: history stays as short as the rules want it (`checkpoint_rules`), hot or idle.
+"""Checkpoints and the trims that they allow: history, hot or idle, stays as short as the rules want it (`checkpoint_rules`).
 
-Any process may do each step, at any time, and die between any two: a checkpoint expects that none came since it looked; what is
-trimmed follows from the checkpoints that are in the log. Never is a checkpoint trusted because it was sent: it is read back.
+Any process may do each step at any time, and die between any two. A checkpoint expects that none was made since its snapshot; trims
+follow from the checkpoints that are in the log. A checkpoint is never trusted because it was sent: it is read back.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PART_DATA_BYTES: Final = PART_BYTES - 4_096
 AT_ONCE: Final = 64
 """Subjects that are looked at together."""
 RIPENING_SUBJECTS: Final = 4_096
-"""Of which checkpoints are remembered that are too young; the one that was noted first is noted anew when it is seen again."""
+"""Subjects whose young checkpoints are remembered; beyond that the oldest note is dropped, and made again when it is needed."""
 
 
 class State(NamedTuple):
-    """A subject as of a snapshot, as the events of its checkpoint: one event a part. `view` is of an object."""
+    """A subject as of a snapshot, as the events of its checkpoint, one per part. Only objects have a `view`."""
 
     subject: Subject
     events: list[AnyEvent]
@@ -59,7 +59,7 @@ class State(NamedTuple):
 
 
 class Checkpointer:
-    """See the module. All ages are by the clock of the log."""
+    """Checkpoints and trims of one store; see the module. All ages are by the clock of the log."""
 
     def __init__(
         self,
@@ -77,22 +77,24 @@ class Checkpointer:
         self._trimmer = Trimmer(self._log.book)
         self._ripening: dict[Subject, Ripening] = {}
         self.unreadable = 0
-        """Subjects that were to be carried, and are damaged, or of a later version."""
+        """Subjects that could not be rewritten: they are damaged, or of a later version."""
 
     # -- one subject
 
     async def checkpoint(self, name: str) -> int:
-        """As `checkpoint_subject`, of an object."""
+        """Append a checkpoint of an object, as `checkpoint_subject` does."""
         return await self.checkpoint_subject(Subject(name))
 
     async def checkpoint_subject(self, subject: Subject, *, records: int = 0, size: int = 0) -> int:
-        """Appends a checkpoint of a subject as of now, if something is new.
+        """Append a checkpoint of a subject as of now, if there are new records.
 
         Args:
-            records, size: only if so much lies above the newest one, counted again; 0: in any case.
+            subject: an object or a bucket.
+            records: make one only if this many records, counted again, lie above the newest; 0: in any case.
+            size: the same in bytes.
 
         Returns:
-            Its place, 0 if none was due, or somebody was faster.
+            Its place; 0 if none was due, or another process was faster.
         """
         snapshot = await self._log.book.now()
         ((wholes, _),) = await self._views.bases.kept([subject], snapshot)
@@ -108,7 +110,7 @@ class Checkpointer:
         return made
 
     def _idle(self, subject: Subject, last: WholeCheckpoint, snapshot: int) -> State:
-        """One of which nothing is new since its last checkpoint: the same again. Raises as reading it would."""
+        """Repeat the last checkpoint of a subject without newer records. Raises as reading it would."""
         if last.ended_ms is not None:
             return State(subject, [_end(subject, snapshot, last.ended_ms)], 0, 0)
         if subject.collection:
@@ -125,9 +127,9 @@ class Checkpointer:
     async def _state(
         self, subject: Subject, snapshot: int, wholes: Sequence[WholeCheckpoint], now_ms: int | None
     ) -> State:
-        """What a checkpoint of the subject as of a snapshot contains; folded from the newest one, whatever is cached.
+        """Return the contents of a checkpoint as of a snapshot, folded from the newest one regardless of the cache.
 
-        Since when there is nothing is kept from checkpoint to checkpoint; if something was there meanwhile, it is since now.
+        The time since when there is nothing passes from checkpoint to checkpoint; after a subject existed meanwhile, it is now.
         """
         view = None
         if subject.collection:
@@ -146,7 +148,10 @@ class Checkpointer:
         return State(subject, [_end(subject, snapshot, since_ms)], records, size, view)
 
     async def _append(self, state: State, expect: Expected, snapshot: int) -> int:
-        """The parts, each expecting the one before: another checkpointer's would come between."""
+        """Append the parts of a checkpoint; return the last one's place, or 0 if another process's checkpoint came first.
+
+        Each part expects the one before, so a concurrent checkpoint cannot come between.
+        """
         tag = state.subject.checkpoints
         last = snapshot
         try:
@@ -160,13 +165,16 @@ class Checkpointer:
     # -- many of them, forward
 
     async def carry(self, subjects: Sequence[Subject], now_ms: int, fence: Expected, *, carry_ms: int) -> int:
-        """Checkpoints anew what must stay and is old; returns how many.
+        """Rewrite checkpoints that are old and still needed; return how many.
 
         Args:
-            fence: what the carrier's records expect.
+            subjects: objects and buckets.
+            now_ms: the time by the log's clock.
+            fence: expectations of the carrier's records.
+            carry_ms: the age at which a checkpoint is rewritten.
 
         Raises:
-            Conflict: of the fence.
+            Conflict: the fence moved.
         """
         carried = 0
         for start in range(0, len(subjects), AT_ONCE):
@@ -181,13 +189,13 @@ class Checkpointer:
     async def _state_or_none(
         self, subject: Subject, wholes: Sequence[WholeCheckpoint], newest: int, snapshot: int, now_ms: int
     ) -> State | None:
-        """Return the state to carry. None: a checkpoint above the snapshot is there already, or the subject cannot be read."""
+        """Return the state to rewrite. None: a newer checkpoint is there already, or the subject cannot be read."""
         try:
             if wholes and newest <= wholes[0].covers:
                 return self._idle(subject, wholes[0], snapshot)
             return await self._state(subject, snapshot, wholes, now_ms)
         except Trimmed:
-            return None  # what replaced it was seen (`checkpoint_reads`)
+            return None  # its replacement was seen (`checkpoint_reads`)
         except BokiError as error:
             if error.retryable:
                 raise
@@ -197,7 +205,7 @@ class Checkpointer:
     async def _kept(
         self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
     ) -> list[tuple[Subject, list[WholeCheckpoint], int]]:
-        """`CheckpointReads.kept` of those that can be read: one that cannot does not keep the others from it."""
+        """Return `CheckpointReads.kept` of the readable subjects; an unreadable one does not affect the others."""
         try:
             found = await self._views.bases.kept(subjects, at, most=most)
         except BokiError as error:
@@ -221,16 +229,16 @@ class Checkpointer:
     # -- trims
 
     async def now_ms(self) -> int:
-        """The clock of the log: when the newest record that is there was ordered."""
+        """Return the log's time: when its newest record was ordered."""
         newest = await self._log.book.read_prev()
         return 0 if newest is None else newest.time_ms
 
     async def trim(self, name: str, now_ms: int | None = None) -> bool:
-        """Trims what the checkpoints of an object replace; returns whether anything was trimmed. `now_ms` is on the log's clock."""
+        """Trim the records that the checkpoints of an object replace; return whether anything was trimmed. `now_ms` is the log's time."""
         return await self.remove_old([Subject(name)], now_ms)
 
     async def remove_old(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
-        """Trims what their checkpoints replace, and forgets those that ended long ago; returns whether anything was trimmed."""
+        """Trim what checkpoints replace, and forget subjects that ended long ago; return whether anything was trimmed."""
         when_ms = await self.now_ms() if now_ms is None else now_ms
         anything = False
         for start in range(0, len(subjects), AT_ONCE):
@@ -256,7 +264,7 @@ class Checkpointer:
         return anything
 
     def _ripe(self, subject: Subject, wholes: Sequence[WholeCheckpoint], now_ms: int) -> Marks:
-        """What may be trimmed of one whose checkpoints come faster than they grow old."""
+        """Return the marks for a subject whose checkpoints are replaced faster than they reach the required age."""
         if len(wholes) < 2:
             return NOTHING
         ripening = self._ripening.setdefault(subject, Ripening())
@@ -266,10 +274,10 @@ class Checkpointer:
         return ripening.ripe(now_ms, self._ages.grace_ms)
 
     async def _is_forgotten(self, stream: str) -> bool:
-        """Whether a fold from 1 meets neither a record nor a mark.
+        """Return whether a fold from 1 meets neither a record nor a mark.
 
-        The checkpoint of its end stays in the stream of checkpoints until that is *seen*: whoever makes the subject anew begins a fold
-        there. Both in one command would, if somebody makes it anew just then, leave a stream that is trimmed without a checkpoint.
+        The checkpoint of its end stays in the checkpoint stream until that is *seen*: a process that creates the subject again folds from
+        it. Trimming both in one command would leave a trimmed stream without a checkpoint if the subject were created at that moment.
         """
         async for _ in self._log.book.read(stream, start=1):
             return False

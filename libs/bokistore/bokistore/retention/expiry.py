@@ -1,6 +1,6 @@
-"""Objects whose time is over. Who gives an object a time enters it into a collection that no user can name; a sweep looks there.
+"""Expiry of objects: an object with an expiry time is entered into a collection that no user can name, which a sweep reads.
 
-An entry is `<at_ms>/<name>`. One whose object got another time since, or is gone, is dropped when it is due.
+An entry is `<at_ms>/<name>`. If its object has got another time since, or no longer exists, the entry is dropped when it is due.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bokistore.model.directory_rules import SEPARATOR, TIMES
 from bokistore.model.subjects import of_bucket
 
 SWEPT_AT_ONCE: Final = 10_000
-"""Entries of one sweep; the next one goes on."""
+"""Entries of one sweep; the next sweep continues."""
 
 
 async def sweep_all(commits: GroupCommit, now_ms: int) -> list[str]:
-    """Deletes the objects whose time is over; returns their names."""
+    """Delete expired objects; return their names."""
     entries = [id for directory in await commits.views.directories(TIMES) for id in directory.ids]
     due = sorted(
         (int(at_ms), name) for at_ms, _, name in (id.partition(SEPARATOR) for id in entries) if int(at_ms) <= now_ms
@@ -32,7 +32,7 @@ async def sweep_all(commits: GroupCommit, now_ms: int) -> list[str]:
 
 
 async def _sweep(name: str, at_ms: int, tx: Transaction) -> bool:
-    """Drops an entry, and the object, if this still is its time."""
+    """Drop an entry, and delete the object if this is still its time; return whether it was deleted."""
     view = await tx.view(name)
     tx.enter(TIMES, f"{at_ms}{SEPARATOR}{name}", there=False)
     if not view.exists or view.expires_ms != at_ms:
@@ -42,7 +42,7 @@ async def _sweep(name: str, at_ms: int, tx: Transaction) -> bool:
 
 
 async def delete_with_entry(tx: Transaction, name: str) -> None:
-    """Deletes an object, and its name where it is in a collection."""
+    """Delete an object, and remove its name from its collection."""
     collection, _, id = name.partition(SEPARATOR)
     if collection and id and id in await tx.bucket(of_bucket(collection, bucket_of(id))):
         tx.enter(collection, id, there=False)

@@ -1,6 +1,6 @@
-"""What a store does beside the program: checkpoints of what this process sees grow, and what it carries for all.
+"""Background work of a store: checkpoints of objects that this process sees grow, and rewrites for all processes.
 
-Nothing depends on it: what is not done is done by whoever sees it next.
+Correctness does not depend on it: work that one process leaves undone is done by the next one that reads the object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DUE_SUBJECTS: Final = 4_096
 
 
 class Upkeep:
-    """Checkpoints that are due, one after the other. `records` and `size`: see `StoreSettings`."""
+    """Checkpoints that are due, made one after the other."""
 
     def __init__(self, checkpointer: Checkpointer, *, records: int, size: int, on: bool) -> None:
         self._checkpointer = checkpointer
@@ -37,17 +37,17 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
 
     def saw(self, view: View) -> None:
-        """An object was folded, or is known to have changed."""
+        """Note an object that was folded or has changed."""
         if view.records >= self._records or view.size >= self._size:
             self._note(Subject(view.name))
 
     def saw_directory(self, directory: Directory) -> None:
-        """A bucket of a collection was folded."""
+        """Note a bucket that was folded."""
         if directory.records >= self._records or directory.size >= self._size:
             self._note(of_bucket(directory.collection, directory.bucket))
 
     def committed(self, events: Iterable[AnyEvent]) -> None:
-        """Events of this process are in the log: who only creates names never folds their directory."""
+        """Count names in committed events: a process that only creates names never folds their directory."""
         if not self._on:
             return
         for event in events:
@@ -75,24 +75,24 @@ class Upkeep:
             try:
                 await self.tend(subject)
             except BokiError:
-                pass  # it is noted again by whoever reads it next
+                pass  # the next read notes it again
             self._due.pop(subject, None)
 
     async def tend(self, subject: Subject) -> int:
-        """Makes a checkpoint, unless another process was faster, and trims what it replaces; returns where it is."""
+        """Make a checkpoint, unless another process was faster, and trim what it replaces; return its place."""
         made = await self._checkpointer.checkpoint_subject(subject, records=self._records, size=self._size)
         if made:
             await self._checkpointer.remove_old([subject])
         return made
 
     async def close(self) -> None:
-        """Waits for checkpoints that are under way."""
+        """Wait for running checkpoints."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
 class StoreCarried:
-    """What of a store is carried forward: all of it, for nothing of it has an owner. Implements `bokilib.retention.carrier.Carries`."""
+    """Rewrites of a store's state into new terms: all of it, since no part has an owner. Implements `bokilib.retention.carrier.Carries`."""
 
     def __init__(self, checkpointer: Checkpointer, tend: Callable[[], Awaitable[object]]) -> None:
         self._checkpointer = checkpointer

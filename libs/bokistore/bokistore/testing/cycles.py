@@ -18,7 +18,7 @@ from itertools import pairwise
 
 @dataclass
 class Transacted:
-    """One transaction of a history: what it read, and which values it appended; `number` is its own."""
+    """A transaction of a history: its reads and the values that it appended. `number` identifies it."""
 
     number: int
     read: dict[str, list[int]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ Edges = set[tuple[int, int]]
 
 
 def anomalies(history: Sequence[Transacted], last: Mapping[str, Sequence[int]], *, serializable: bool) -> list[str]:
-    """What is wrong with the transactions that committed, given the lists as they were at the end."""
+    """Return what is wrong with the committed transactions, given the final lists."""
     writer = {(key, value): one.number for one in history for key, value in one.appended.items()}
     found = [
         f"{key} has {value}, which nobody committed"

@@ -1,15 +1,15 @@
-"""Stores in the simulator: `boki sim run --profile store`.
+"""Store program of the simulator: `boki sim run --profile store`.
 
-Workers on hosts of their own run transactions on a few lists, at either level of isolation, while they are killed, paused, cut off and
-given wrong clocks; others tend (checkpoints, trims), delete and make objects anew, and watch one. What everybody was answered is noted
-beside the simulation, so it survives its process, and in the end is compared with the lists as they are:
+Workers on hosts of their own run transactions on a few lists, at either isolation level, while they are killed, paused, cut off and given
+wrong clocks. Other hosts make checkpoints and trims, delete objects and create them again, and watch one. All answers are noted beside the
+simulation, so that notes survive the process that made them, and are compared with the final lists:
 
-- what was reported committed is there, once; what was refused is not; of the attempts of one call at most one is;
-- no cycle of dependencies that the level forbids (`cycles`);
-- a counter without conditions has at least what was acknowledged and at most what was begun, and nobody reads less than he has seen;
-- who watches an object sees each change begin where the one before ended;
-- an object that was deleted is gone, one that was made again begins empty;
-- when days have gone by, and younger objects were forgotten, all of this is still there.
+- Transactions that were reported committed are there, once; refused ones are not; at most one attempt of each call is.
+- There is no cycle of dependencies that the level forbids (`cycles`).
+- A counter without conditions has at least the acknowledged increments and at most those begun, and no session reads less than it has seen.
+- Each change that a watcher sees begins where the one before ended.
+- An object that was deleted is gone; one that was created again begins empty.
+- After days, in which younger objects were forgotten, all of this still holds.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ COUNTER: Final = "counter"
 BOOK: Final = "shop"
 SECONDS: Final = 4.0
 READS: Final = 4
-"""Of the counter, by who has counted: in a row, so that it may be followed."""
+"""Reads of the counter by the task that incremented it, in a row, so that it may be followed."""
 TASKS: Final = 3
-"""Of a worker: their transactions commit together."""
+"""Tasks of a worker; their transactions commit together."""
 LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapshot",), ("serializable", "snapshot"))
 """A seed takes one of these; under the last one, histories are held to the weaker level."""
 DAYS_S: Final = 9 * 86_400.0
@@ -54,8 +54,13 @@ R = TypeVar("R")
 
 @dataclass
 class Call:
-    """One call of `transact`: each run of its body is an attempt, and `outcome` its result: "ok", "refused", or "" as long as
-    nobody knows."""
+    """A call of `transact`. Each run of its body is an attempt.
+
+    Attributes:
+        attempts: their numbers.
+        outcome: "ok", "refused", or "" while it is unknown.
+        committed: the attempt whose result was returned.
+    """
 
     attempts: list[int] = field(default_factory=list)
     outcome: str = ""
@@ -64,7 +69,7 @@ class Call:
 
 @dataclass
 class Notes:
-    """What everybody did and got."""
+    """Calls and answers of all programs."""
 
     attempts: dict[int, Transacted] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
@@ -76,7 +81,7 @@ class Notes:
     stop: bool = False
 
     def attempt(self, call: Call) -> Transacted:
-        """A new one, with a number of its own."""
+        """Begin an attempt of a call, with a number of its own."""
         made = Transacted(len(self.attempts) + 1)
         self.attempts[made.number] = made
         call.attempts.append(made.number)
@@ -84,7 +89,7 @@ class Notes:
 
 
 def faults_of(notes: Notes, last: dict[str, list[int]], counter: int, *, serializable: bool) -> list[str]:
-    """What is wrong with a history, given the lists and the counter as they were at the end."""
+    """Return what is wrong with a history, given the final lists and counter."""
     there = {number for values in last.values() for number in values}
     found = []
     for call in notes.calls:
@@ -104,7 +109,7 @@ def faults_of(notes: Notes, last: dict[str, list[int]], counter: int, *, seriali
 
 
 class Shop:
-    """One run: `program` is its test."""
+    """A run of the simulator; `program` starts it."""
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.notes = Notes()
@@ -112,7 +117,7 @@ class Shop:
         self._cluster = cluster
 
     async def run(self) -> None:
-        """Everybody works until the faults are over; then the answers are judged."""
+        """Work until some time after the last fault, and judge the answers."""
         cluster, notes = self._cluster, self.notes
         count = 2 + cluster.seed % 2
         hosts = [cluster.host(f"worker-{number}", self.work) for number in range(1, count + 1)]
@@ -171,7 +176,7 @@ class Shop:
             await when_taken(partial(store.tend, young))
 
     async def store(self, env: boki.sim.Environment) -> BokiStore:
-        """Of one start of a host, with settings that it draws."""
+        """Open the store of a host's start, with settings that it draws."""
         client = await env.connect(timeout=_one_of(env.random, TIMEOUTS_S))
         settings = StoreSettings(
             isolation=_one_of(env.random, self.levels),
@@ -186,7 +191,7 @@ class Shop:
     # -- transactions
 
     async def work(self, env: boki.sim.Environment) -> None:
-        """Several tasks, whose transactions are committed together."""
+        """Run several tasks, whose transactions commit together."""
         store = await self.store(env)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(TASKS):
@@ -250,17 +255,17 @@ class Shop:
     # -- beside them
 
     async def tend(self, env: boki.sim.Environment) -> None:
-        """Makes checkpoints and trims, due or not."""
+        """Make checkpoints and trims, whether due or not."""
         store = await self.store(env)
         while not self.notes.stop:
             try:
                 self.notes.tended += bool(await store.tend(_one_of(env.random, (*KEYS, COUNTER))))
             except BokiError:
-                pass  # it is done again
+                pass  # it is repeated
             await asyncio.sleep(env.random.below(500) / 1000)
 
     async def clean(self, env: boki.sim.Environment) -> None:
-        """Makes objects of its own, deletes them and makes them anew; or lets them expire."""
+        """Create objects, delete them or let them expire, and create them again."""
         store = await self.store(env)
         while not self.notes.stop:
             name = f"own/{env.random.token(6).hex()}"
@@ -269,12 +274,12 @@ class Shop:
                     await self._one_life(store, name, expires=env.random.below(2) == 0)
                     await store.tend(name)
             except BokiError:
-                pass  # what is not known of this object is not asked: the next has another name
+                pass  # the object's state is unknown; the next one has another name
             await asyncio.sleep(env.random.below(300) / 1000)
 
     async def _one_life(self, store: BokiStore, name: str, *, expires: bool) -> None:
         await store.object(name).push("l", 1)
-        assert await store.object(name).get("l") == [1], f"{name} was made anew, and is not empty"
+        assert await store.object(name).get("l") == [1], f"{name} was created again, and is not empty"
         if expires:
             await store.expire(name, 1)
             gone = await store.sweep([name]) == [name]
@@ -285,7 +290,7 @@ class Shop:
         self.notes.deleted += 1
 
     async def watch(self, env: boki.sim.Environment) -> None:
-        """Follows a list; ends by being stopped."""
+        """Follow a list until the host is stopped."""
         store = await self.store(env)
         before: object = None
         seqnum = 0
@@ -321,7 +326,7 @@ async def _list(store: BokiStore, key: str) -> list[int]:
 
 
 async def program(cluster: boki.sim.Cluster) -> None:
-    """The test of a seed."""
+    """Run the store program under one seed."""
     await Shop(cluster).run()
 
 
