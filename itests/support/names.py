@@ -56,8 +56,12 @@ class Names:
         for start in range(len(parts)):
             self._by_end.setdefault(".".join(parts[start:]), set()).add(module)
             self._packages.update(".".join(parts[start:end]) for end in range(start + 1, len(parts)))
-        self._modules.setdefault(module, set()).update(_top_names(tree))
+        tops = self._modules.setdefault(module, set())
+        for statement in tree.body:
+            tops.update(_defined(statement))
         for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                tops.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
             if isinstance(node, ast.ClassDef):
                 self._members.setdefault(node.name, set()).update(_members(node))
                 self._bases.setdefault(node.name, set()).update(filter(None, map(_last_name, node.bases)))
@@ -125,14 +129,6 @@ class Names:
                 return True
             waiting.extend(sorted(self._bases[one] - {"Protocol", "Generic", "object"}))
         return False
-
-
-def _top_names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    for statement in tree.body:
-        yield from _defined(statement)
 
 
 def _members(kind: ast.ClassDef) -> Iterator[str]:

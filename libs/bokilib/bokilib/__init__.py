@@ -7,7 +7,7 @@
 - An append with an unknown outcome raises `AppendUnknown`, or waits until the outcome is known (`Log.append`). After a Conflict a
   library reads the streams that moved before it decides.
 - `Fence`: one holder at a time. `Follower`: many streams over few cursors. `Members`: liveness by heartbeats.
-- `Carrier` rewrites old records that have no owner into the current term, so that old terms can be deleted. `Trimmer` trims many
+- `Carrier` rewrites old records that have no owner into the current term, so that old terms can be reclaimed. `Trimmer` trims many
   streams with few commands.
 - `bokilib.testing` runs a program with a crash at each of its operations.
 

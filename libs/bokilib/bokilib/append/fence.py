@@ -81,7 +81,7 @@ class Fence:
 
     @property
     def held(self) -> Claim:
-        """This holder's own claim, for `take`: claiming again moves the claim into the current term."""
+        """This holder's own claim. `take(fence.held)` claims again, which moves the claim into the current term."""
         assert self.claim, "nothing was claimed: `await fence.take(...)`"
         return Claim(self.claim, self._log.by, self._who, self.token)
 

@@ -101,7 +101,7 @@ class LogClock:
         self._at_s = 0.0
 
     def observe(self, time_ms: int, now_s: float) -> None:
-        """Record that a record with the time `time_ms` was read or appended at `now_s` of this process's monotonic clock."""
+        """Advance the clock to the time of a record that was read at `now_s` of the monotonic clock, unless it is ahead of that already."""
         if time_ms > self.now_ms(now_s):
             self._ms, self._at_s = time_ms, now_s
 

@@ -1,4 +1,4 @@
-"""The carrier: rewrites old records that have no owner, so that old terms can be deleted (`rewritten_states`).
+"""The carrier: rewrites old records that have no owner, so that old terms can be reclaimed (`rewritten_states`).
 
     async with Carrier(log, [store.carried(), tables.carried()], who="host-7"): ...
 
@@ -51,7 +51,7 @@ REWRITTEN_STATES: Final = MetricDefinition(
     "boki_carry_states_total",
     COUNTER,
     "",
-    "States that this process rewrote, so that their old terms can be deleted.",
+    "States that this process rewrote, so that their old terms can be reclaimed.",
     ("library",),
 )
 REWRITE_UNREADABLE: Final = MetricDefinition(
@@ -112,7 +112,7 @@ class Round(NamedTuple):
         claims: seqnum of the claim of each library in the round.
         read: number of live records read that are old enough.
         carried: number of states that were rewritten.
-        left: number of old records that were not rewritten, by library; without those of libraries that other carriers rewrite.
+        left: number of old records that were not rewritten, by library; without libraries of this process whose turn another carrier has.
     """
 
     claims: dict[str, int]

@@ -11,7 +11,7 @@
 - A subject that ended (was deleted) has a checkpoint that says so, and since when. It is the last record to be trimmed: until the
   subject's stream is *seen* to be forgotten, a writer that creates the subject again begins its fold there.
 - An idle subject is rewritten: its newest checkpoint is appended again once it is older than `Ages.carry_ms`, so that older terms can
-  be deleted. The checkpoint of an ended subject keeps the time of the end, and is not rewritten after its retention.
+  be reclaimed. The checkpoint of an ended subject keeps the time of the end, and is not rewritten after its retention.
 """
 
 from __future__ import annotations
