@@ -73,7 +73,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "metalog/boki_metalog/listed_process.py": "metalog/tests/sequencer/test_sequencer.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
     "libs/bokiflow/bokiflow/history/ends.py": "libs/tests/flow/client/test_terminating.py",
-    "libs/bokiflow/bokiflow/retention/collect_metrics.py": "libs/tests/flow/retention/test_collector.py",
     "libs/bokiflow/bokiflow/worker/upkeep.py": "libs/tests/flow/retention/test_collector.py",
     "libs/bokiflow/bokiflow/runtime/asks.py": "libs/tests/flow/runtime/test_instance.py",
     "libs/bokiflow/bokiflow/execute/under_way.py": "libs/tests/flow/execute/test_executor.py",

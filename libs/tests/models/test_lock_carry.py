@@ -1,4 +1,4 @@
-"""A model of locks that are held for days, over the library's own rules (`bokiflow.model.lock_view`): workflows hold, wait and look while
+"""A model of locks that are held for days, over the library's own rules (`bokiflow.model.lock_rules`): workflows hold, wait and look while
 two carriers rewrite the lock, each of which may stop between any two steps and resume with old knowledge. A read goes in pages, and
 records may be trimmed between two of them. Time advances in ticks. No fence is modelled, so two carriers need none.
 
@@ -15,17 +15,28 @@ from typing import NamedTuple
 
 import pytest
 
-from bokiflow.model import lock_rules, lock_view
-from bokiflow.model.lock_rules import Checkpoint, Enqueued, LockEvent, Queue, Released, holders, is_free, standing
-from bokiflow.model.lock_view import Found, Marks, View
+from bokiflow.model import lock_rules
+from bokiflow.model.lock_rules import (
+    Checkpoint,
+    Enqueued,
+    LockEvent,
+    LockRecord,
+    LockTrim,
+    LockView,
+    Queue,
+    Released,
+    holders,
+    is_free,
+    standing,
+)
 from bokilib.retention.checkpoint_rules import FORGET_MS
 from libs.tests.models.search import search
 
 CARRY = 2
 """Ticks, of which each is as long as the log takes to forget."""
 OLDEST = 2 * CARRY + 1
-NOTHING = View((), 0)
-NOT_YET = Marks()
+NOTHING = LockView((), 0)
+NOT_YET = LockTrim()
 
 
 @dataclass(frozen=True)
@@ -65,8 +76,8 @@ class Row:
     def stream(self) -> str:
         return "c" if isinstance(self.event, Checkpoint) else "l"
 
-    def found(self) -> Found:
-        return Found(self.seqnum, self.tick * FORGET_MS, (self.event,))
+    def found(self) -> LockRecord:
+        return LockRecord(self.seqnum, self.tick * FORGET_MS, (self.event,))
 
 
 @dataclass(frozen=True)
@@ -82,9 +93,9 @@ class Actor:
     snapshot: int = 0
     found: tuple[Row, ...] = ()
     trimmed: int = 0
-    view: View = NOTHING
+    view: LockView = NOTHING
     number: int = 0
-    marks: Marks = NOT_YET
+    marks: LockTrim = NOT_YET
 
     @property
     def workflow(self) -> bool:
@@ -134,7 +145,7 @@ class Carried:
             return snapshot >= self.floor
         return newest <= snapshot
 
-    def trimmed(self, marks: Marks) -> Carried:
+    def trimmed(self, marks: LockTrim) -> Carried:
         world = self
         for at, (stream, before) in enumerate(zip("lc", marks[:2], strict=True)):
             newest = world.newest(stream)
@@ -178,7 +189,7 @@ class Carried:
                 world = step[1]
         queue = world.truth()
         found = sorted((row for row in world.live()), key=lambda row: row.seqnum)
-        view = lock_view.viewed(len(world.log), [row.found() for row in found], max(0, world.mark("l") - 1))
+        view = lock_rules.viewed(len(world.log), [row.found() for row in found], max(0, world.mark("l") - 1))
         if view.queue != queue:
             return f"it is {queue}, and is read as {view.queue}"
         if any(world.now - row.tick > OLDEST for row in world.live()):
@@ -242,28 +253,28 @@ class Carried:
         return replace(actor, step=then, found=rows, trimmed=max(actor.trimmed, gap if gap >= first else 0))
 
     def _read(self, index: int, actor: Actor) -> Carried:
-        hides = lock_view.hides_some([row.found() for row in actor.found], actor.trimmed)
+        hides = lock_rules.hides_some([row.found() for row in actor.found], actor.trimmed)
         if hides and self.rules.again:
             return self._does(index, replace(actor, step="again"))
         return self._viewed(index, actor)
 
     def _viewed(self, index: int, actor: Actor) -> Carried:
-        view = lock_view.viewed(actor.snapshot, [row.found() for row in actor.found], actor.trimmed)
+        view = lock_rules.viewed(actor.snapshot, [row.found() for row in actor.found], actor.trimmed)
         actor = replace(actor, view=view, found=(), trimmed=0)
         if actor.kind == "takes" and not actor.number:
             return self._takes(index, actor)
         if actor.workflow:
             return self._stands(index, actor)
-        due = lock_view.must_carry(view, self.now * FORGET_MS, CARRY * FORGET_MS) and self.rules.idle
+        due = lock_rules.must_rewrite(view, self.now * FORGET_MS, CARRY * FORGET_MS) and self.rules.idle
         if actor.kind == "tidies":
             due = bool(view.queue and view.records)
         long_ago = self.now * FORGET_MS - view.newest_ms > FORGET_MS
         if not self.rules.empties and not view.queue and actor.kind == "carries" and long_ago:
-            everything = Marks(view.position + 1, view.position + 1, True)
+            everything = LockTrim(view.position + 1, view.position + 1, True)
             return self._does(index, replace(actor, step="trim", marks=everything))
         if due and (view.queue or self.rules.empties):
             return self._does(index, replace(actor, step="append"))
-        marks = lock_view.trim_marks(view, 0 if actor.kind == "tidies" else self.now * FORGET_MS)
+        marks = lock_rules.trim_marks(view, 0 if actor.kind == "tidies" else self.now * FORGET_MS)
         if not self.rules.last and not view.queue:
             marks = marks._replace(records=view.newest + 1)
         return self._does(index, replace(actor, step="trim", marks=marks))
@@ -313,7 +324,7 @@ class Carried:
             world = self.appended(Checkpoint("a", view.position, view.queue))
         elif self.rules.readable:
             then = "idle"
-        marks = lock_view.trim_marks_under(view, len(world.log))
+        marks = lock_rules.trim_marks_under(view, len(world.log))
         return world._does(index, replace(actor, step=then, marks=marks))
 
     def _step_trim(self, index: int, actor: Actor) -> Carried:

@@ -1,1 +1,5 @@
-"""Locks of workflows: queues, their rules, and their upkeep."""
+"""Locks between workflows.
+
+Read `bokiflow.model.lock_rules` first (events, the queue and its rules), then `lock_reading` (a lock as
+of now), `lock_room` (the locks of one process: waiting and retention) and `locks` (`bokiflow.lock`).
+"""

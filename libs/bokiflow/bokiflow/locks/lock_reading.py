@@ -1,7 +1,8 @@
-"""Reads locks: as they are now, one or many at a time (`lock_view`).
+"""Reading of locks as they are now (`lock_rules`).
 
-Each lock is read by its own two streams. In one read of the streams of many, a record that one lock's stream still has would count for
-another lock that it changed too, although that one was forgotten since and is held again: its queue would have a dead holder in front.
+Each lock is read from its own two streams. A joint read of several locks' streams would be wrong: a record may change two locks, one of
+which was since forgotten and is held again. The other lock's stream still has the record, which would put an old holder in front of the
+queue of the forgotten one.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import boki
-from bokiflow.model import lock_view
-from bokiflow.model.lock_rules import PICKER
-from bokiflow.model.lock_view import Found, View
+from bokiflow.model import lock_rules
+from bokiflow.model.lock_rules import PICKER, LockRecord, LockView
 from bokilib.append.log import Log
 from bokilib.records import tags
 
@@ -21,34 +21,46 @@ AT_ONCE: Final = 128
 """Locks that are read at the same time."""
 
 
-async def read(opened: Log, name: str) -> View:
-    """A lock as it is now: no append that was acknowledged before is missed. Raises Lost."""
+async def read(opened: Log, name: str) -> LockView:
+    """Read a lock as it is now, with every append that was acknowledged before.
+
+    Raises:
+        Lost: a record of the lock is lost.
+    """
     return (await read_many(opened, [name]))[name]
 
 
-async def read_many(opened: Log, names: Sequence[str]) -> dict[str, View]:
-    """The same of up to `AT_ONCE` locks. Raises Lost: of one of them."""
-    views: dict[str, View] = {}
+async def read_many(opened: Log, names: Sequence[str]) -> dict[str, LockView]:
+    """Read up to `AT_ONCE` locks as `read` does.
+
+    Raises:
+        Lost: a record of one of the locks is lost.
+    """
+    views: dict[str, LockView] = {}
     left = list(dict.fromkeys(names))
     while left:
         position = await opened.book.now(consistency="linearizable")
         read = await asyncio.gather(*(_records(opened, name, position) for name in left))
         again = []
         for name, (found, trimmed) in zip(left, read, strict=True):
-            if lock_view.hides_some(found, trimmed):
+            if lock_rules.hides_some(found, trimmed):
                 newest = await opened.book.read_prev(tags.lock_checkpoint(name), consistency="linearizable")
                 if newest is not None and newest.seqnum > position:
                     again.append(name)
                     continue
-            views[name] = lock_view.viewed(position, found, trimmed)
+            views[name] = lock_rules.viewed(position, found, trimmed)
         left = again
     return views
 
 
-async def _records(opened: Log, name: str, position: int) -> tuple[list[Found], int]:
-    """Return the records and checkpoints of a lock, and up to where its stream is trimmed. Raises Lost."""
+async def _records(opened: Log, name: str, position: int) -> tuple[list[LockRecord], int]:
+    """Read the records and checkpoints of a lock, and up to where its stream is trimmed.
+
+    Raises:
+        Lost: a record of the lock is lost.
+    """
     stream = tags.lock(name)
-    found: list[Found] = []
+    found: list[LockRecord] = []
     trimmed = 0
     async for item in opened.book.read(tags=[stream, tags.lock_checkpoint(name)], start=1, stop=position + 1):
         if isinstance(item, boki.Gap):
@@ -59,5 +71,5 @@ async def _records(opened: Log, name: str, position: int) -> tuple[list[Found], 
             continue
         events = PICKER.of(item.seqnum, await opened.open(item), about=name)
         if events:
-            found.append(Found(item.seqnum, item.time_ms, events))
+            found.append(LockRecord(item.seqnum, item.time_ms, events))
     return found, trimmed

@@ -1,18 +1,19 @@
-"""Locks as one process sees them: reads their queues, waits for turns, and lets what is over be trimmed.
+"""The locks of one process: entries in lock queues, waiting for their turns, and retention.
 
-    ready = await room.look(ask, ...)            # may it be had? nothing is written
-    seqnum = await append(log, ready, part, …)   # the place in the queue, with the workflow's own part, in one record
-    room.wait(id, key, name, seqnum, on_turn)    # called when its turn has come; no record is written meanwhile
+    ready = await room.look(ask, ...)            # reads the queue: is the lock free, may the workflow wait? appends nothing
+    seqnum = await append(log, ready, part, …)   # the lock queue entry and the workflow's own events, in one record
+    room.wait(id, key, name, seqnum, on_turn)    # calls on_turn when the turn of the entry has come; appends nothing
 
-- What is free as of a snapshot is taken by an append that expects the lock's stream not to have moved since. Who waits joins the
-  queue without a condition: then nobody fails because of others.
-- What is over is trimmed soon, so that a lock is quick to read; what is held for days is carried (`lock_carry`).
+- A lock that is free as of a snapshot is acquired by an append that expects no record in the lock's stream since. An entry that waits is
+  appended without this condition, so it does not fail when other workflows append.
+- Records of free locks are trimmed soon, so that a lock is quick to read. The queue of a lock that is held for days is rewritten as a
+  checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
@@ -20,10 +21,9 @@ import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokiflow.locks import lock_reading
-from bokiflow.locks.lock_carry import carry_old, trim_to
-from bokiflow.model import lock_rules, lock_view
-from bokiflow.model.lock_rules import PICKER, Checkpoint, Enqueued, Queue
-from bokiflow.model.lock_view import View
+from bokiflow.locks.lock_reading import AT_ONCE
+from bokiflow.model import lock_rules
+from bokiflow.model.lock_rules import PICKER, Checkpoint, Enqueued, LockTrim, LockView, Queue
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime.lock_seats import TakeLock
 from bokilib.append.log import Log, Read
@@ -32,23 +32,31 @@ from bokilib.pauses import pauses
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution, joined
+from bokilib.retention.rewritten_states import State, append_states
 from bokilib.retention.trimmer import Trimmer
 
 TOUCHED: Final = 10_000
-"""Locks that may have something to trim; one more is found when it is used again."""
+"""Locks noted for the next cleanup rounds, at most; a further lock is noted when it is used again."""
 ROUNDS: Final = 64
-"""At most so many rounds between two looks at a lock that somebody holds."""
+"""Cleanup rounds between two reads of a held lock, at most."""
 CARRY_EVERY_MS: Final = 600_000
-"""From one look through the old part of the book to the next."""
+"""Milliseconds between two reads of the old part of the book."""
 
 log = get_logger(__name__)
 
 OnTurn = Callable[[Outcome | None], None]
-"""None: it holds the lock; else it never will."""
+"""Called with None when the workflow holds the lock, or with the error that it never will."""
 
 
 class Ready(NamedTuple):
-    """What is to be appended for who asked: its place, which it has at once if the lock is still as of `position`."""
+    """A lock queue entry to append.
+
+    Attributes:
+        ask: the command of the workflow.
+        entry: the entry.
+        position: the position that the queue was read at.
+        at_once: the append expects that the lock is still free, as of `position`.
+    """
 
     ask: TakeLock
     entry: Enqueued
@@ -57,15 +65,24 @@ class Ready(NamedTuple):
 
 
 def entry_of(ask: TakeLock, owner: str, age: int) -> Enqueued:
-    """What takes a place in the queue."""
+    """Return the lock queue entry for a command."""
     return Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.waits_for_any)
 
 
 async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> int | None:
-    """Takes a place, in one record with the workflow's part. Returns where; 0: the lock moved; None: somebody else runs the workflow.
+    """Append a lock queue entry, in one record with events of the workflow.
+
+    Args:
+        opened: the log of the book.
+        ready: the entry.
+        part: the events of the workflow, with their expectations.
+        seen: the position of the log that the caller has seen.
+
+    Returns:
+        The seqnum of the record; 0 if the lock's queue changed; None if another worker runs the workflow.
 
     Raises:
-        Errors of the log: the outcome is unknown.
+        BokiError: an error of the log; the entry may or may not be in the log if the error is not definite.
     """
     stream = tags.lock(ready.ask.name)
     expect = {stream: ready.position} if ready.at_once else {}
@@ -76,23 +93,23 @@ async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> in
         return None if opened.moved(part.expect, conflict) else 0
 
 
-class _Waiting(NamedTuple):
+class _WaitingEntry(NamedTuple):
     number: int
     on_turn: OnTurn
 
 
 class _Watched:
-    """A lock that somebody here waits for, as far as it was read."""
+    """A lock that workflows of this process wait for, and its queue as of a position."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
         self.queue: Queue = ()
         self.position = 0
-        self.waiting: Final[dict[tuple[str, str], _Waiting]] = {}
+        self.waiting: Final[dict[tuple[str, str], _WaitingEntry]] = {}
 
 
 class LockRoom:
-    """See the module."""
+    """The locks that workflows of one process wait for, and those to clean up."""
 
     def __init__(self, opened: Log) -> None:
         self._log: Final = opened
@@ -100,9 +117,9 @@ class LockRoom:
         self._trimmer: Final = Trimmer(opened.book)
         self._watched: Final[dict[str, _Watched]] = {}
         self._names: Final[dict[str, dict[str, str]]] = {}
-        """Of each workflow that waits: its calls, and for which lock."""
+        """The locks that each workflow waits for, by the key of the call."""
         self._touched: Final[dict[str, tuple[int, int]]] = {}
-        """Of each: rounds until it is looked at, and how many it will be the next time."""
+        """Locks to clean up: rounds until the next read, and rounds until the one after."""
         self._carry_at_ms = 0
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
@@ -118,10 +135,19 @@ class LockRoom:
         self._watched.clear()
         await self._follower.__aexit__(kind, error, trace)
 
-    # -- asking
+    # -- acquiring
 
     async def look(self, ask: TakeLock, owner: str, age: int) -> Ready | Outcome:
-        """What is to be appended, or that it is refused; while the log cannot be read, it waits."""
+        """Read the queue of a lock, and decide whether a workflow may have or await it; retry while the log cannot be read.
+
+        Args:
+            ask: the command of the workflow.
+            owner: the workflow.
+            age: the seqnum of the workflow's start.
+
+        Returns:
+            The entry to append, or the error that refuses it.
+        """
         pause = pauses()
         while True:
             try:
@@ -141,17 +167,25 @@ class LockRoom:
     # -- waiting
 
     def wait(self, id: str, key: str, name: str, number: int, on_turn: OnTurn) -> None:
-        """Calls `on_turn` when the place `number` has its turn, or lost it."""
+        """Have `on_turn` called when the entry of a workflow has its turn, or can no longer have it.
+
+        Args:
+            id: the workflow.
+            key: the key of its call.
+            name: the lock.
+            number: the seqnum of the entry.
+            on_turn: see `OnTurn`.
+        """
         self._names.setdefault(id, {})[key] = name
         watched = self._watched.get(name)
         if watched is None:
             watched = self._watched[name] = _Watched(name)
             self._spawn(self._watch(watched))
-        watched.waiting[id, key] = _Waiting(number, on_turn)
+        watched.waiting[id, key] = _WaitingEntry(number, on_turn)
         self._notify(watched)
 
     def unwait(self, id: str, key: str) -> None:
-        """Nobody waits any more."""
+        """Stop waiting for the lock of a call."""
         names = self._names.get(id)
         if names is None or key not in names:
             return
@@ -163,7 +197,7 @@ class LockRoom:
             self._unwatch(watched)
 
     def unwait_all(self, id: str) -> None:
-        """The workflow does not run here any more."""
+        """Stop waiting for the locks of a workflow that does not run here any more."""
         for key in list(self._names.get(id, ())):
             self.unwait(id, key)
 
@@ -173,7 +207,7 @@ class LockRoom:
         task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, watched: _Watched) -> None:
-        """Reads a lock, and follows it from there."""
+        """Read a lock, and follow its stream from there."""
         pause = pauses()
         while self._watched.get(watched.name) is watched:
             try:
@@ -197,7 +231,7 @@ class LockRoom:
         if isinstance(item, BokiError):
             self._broken(watched, item)
             return
-        if not isinstance(item, Read):  # it is trimmed where it was not read yet: begin anew
+        if not isinstance(item, Read):  # records that were not read yet are trimmed: read the lock again
             self._follower.discard(tags.lock(watched.name))
             self._spawn(self._watch(watched))
             return
@@ -231,18 +265,18 @@ class LockRoom:
             del self._watched[watched.name]
             self._follower.discard(tags.lock(watched.name))
 
-    # -- what is over
+    # -- retention
 
     def touched(self, name: str) -> None:
-        """Something of a lock may be over soon."""
+        """Note a lock for the next cleanup round."""
         if name in self._touched or len(self._touched) < TOUCHED:
             self._touched[name] = (0, 1)
 
     async def tidy(self) -> int:
-        """One round: orders trims of locks that nobody holds, checkpoints of those that were never free; returns how many locks it read.
+        """Run one cleanup round: trim the records of free locks, and checkpoint long queues; return the number of locks that were read.
 
         Raises:
-            Errors of the log.
+            BokiError: an error of the log; the lock is cleaned up in a later round.
         """
         looked = 0
         for name, (rounds, then) in list(self._touched.items()):
@@ -250,7 +284,7 @@ class LockRoom:
                 self._touched[name] = (rounds - 1, then)
                 continue
             looked += 1
-            self._touched.pop(name, None)  # what comes while it is read is not forgotten, nor are others who look
+            self._touched.pop(name, None)  # before the read: the lock may be noted again while it is read
             try:
                 view = await lock_reading.read(self._log, name)
             except BokiError:
@@ -260,32 +294,166 @@ class LockRoom:
                 self._touched.setdefault(name, (then, min(ROUNDS, then * 2)))
                 await self._checkpoint(name, view)
             else:
-                trim_to(self._trimmer, name, lock_view.trim_marks(view))
+                trim_to(self._trimmer, name, lock_rules.trim_marks(view))
         await self._trimmer.flush()
         return looked
 
-    async def _checkpoint(self, name: str, view: View) -> None:
+    async def _checkpoint(self, name: str, view: LockView) -> None:
         made = Checkpoint(name, view.position, view.queue)
-        if not lock_view.is_long(view):
+        if not lock_rules.is_long(view):
             return
         stream = tags.lock_checkpoint(name)
         try:
             seqnum = await self._log.append(Contribution((stream,), {stream: view.position}, (made,)), settle=True)
         except Conflict:
-            return  # somebody else made one
-        trim_to(self._trimmer, name, lock_view.trim_marks_under(view, seqnum))
+            return  # another process has appended one
+        trim_to(self._trimmer, name, lock_rules.trim_marks_under(view, seqnum))
 
     async def carry(self, now_ms: int, fence: Expected, carry_ms: int) -> int:
-        """Writes anew what of all locks of the book is as old as a term, if that was not looked at lately; returns how many.
+        """Rewrite the locks of the book that have records as old as a term, every `CARRY_EVERY_MS`; return how many there were.
 
         Args:
-            now_ms: by the clock of the log. fence: of whoever does it, for its group.
+            now_ms: the time by the clock of the log.
+            fence: the expectation that the caller still owns its partition.
+            carry_ms: the age of old records.
 
         Raises:
-            Conflict: the fence moved. Errors of the log.
+            Conflict: the fence moved.
+            BokiError: another error of the log.
         """
         if now_ms < self._carry_at_ms:
             return 0
         count = await carry_old(self._log, fence, now_ms, carry_ms)
         self._carry_at_ms = now_ms + min(CARRY_EVERY_MS, carry_ms)
         return count
+
+
+class LockCarried:
+    """Retention of the locks of a book; implements `bokilib.retention.carrier.Carries`.
+
+    The queues of held locks are rewritten out of old terms as checkpoints, and the streams of free locks are trimmed:
+
+        async with Carrier(log, [LockCarried(log), store.carried()], who="host-7"): ...
+
+    Workers do it, too (`LockRoom.carry`): the owner of the first partition of a group reads the old part of the book from time to time,
+    under that partition's fence. So no process has to remember a lock: the workflow that holds it may be blocked or sleep for a year, and a
+    process may die right after it released the lock.
+
+    - The append of a checkpoint expects the fence, and that the lock has no newer checkpoint. Two processes at once only do the work twice.
+    - A record has the checkpoints of many locks. If some of them have changed, the others are appended without them.
+    - Old records are trimmed after the checkpoint is in the log. If a process dies in between, the next round finds and trims them.
+    """
+
+    def __init__(self, opened: Log) -> None:
+        self._log: Final = opened
+        self._trimmer: Final = Trimmer(opened.book)
+        self._names: dict[str, None] = {}
+
+    @property
+    def library(self) -> str:
+        return "lock"
+
+    def collect(self, read: Read) -> int:
+        """Note the locks that a record names; return the number of noted locks."""
+        self._names |= dict.fromkeys(event.id for event in PICKER.of(read.record.seqnum, read.envelope))
+        return len(self._names)
+
+    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+        """Append checkpoints of the noted locks whose records are older than `carry_ms`, and trim the records before them.
+
+        Returns:
+            The number of checkpoints, and of locks that cannot be read.
+
+        Raises:
+            Conflict: the fence moved.
+        """
+        names, self._names = list(self._names), {}
+        carried = unreadable = 0
+        for at in range(0, len(names), AT_ONCE):
+            some = names[at : at + AT_ONCE]
+            views = await self._views(some)
+            unreadable += len(some) - len(views)
+            due = {name: view for name, view in views.items() if lock_rules.must_rewrite(view, now_ms, carry_ms)}
+            made = await self._append(due, fence)
+            carried += len(made)
+            for name, view in views.items():
+                checkpoint = made.get(name)
+                if checkpoint is None:
+                    marks = lock_rules.trim_marks(view, now_ms)
+                else:
+                    marks = lock_rules.trim_marks_under(view, checkpoint)
+                trim_to(self._trimmer, name, marks)
+        await self._trimmer.flush()
+        return carried, unreadable
+
+    async def tend(self) -> None:
+        """Do nothing: locks have no other upkeep here."""
+
+    async def _views(self, names: Sequence[str]) -> dict[str, LockView]:
+        """Read the locks that can be read. A lock that cannot be read keeps its own term and holds up no other one."""
+        try:
+            return await lock_reading.read_many(self._log, names)
+        except BokiError as error:
+            if error.retryable:
+                raise
+            if len(names) == 1:
+                log.warning("lock unreadable: its term is kept", name=names[0], error=str(error))
+                return {}
+        half = len(names) // 2
+        return {**await self._views(names[:half]), **await self._views(names[half:])}
+
+    async def _append(self, due: Mapping[str, LockView], fence: Expected) -> dict[str, int]:
+        """Append checkpoints of locks that did not change since they were read.
+
+        Returns:
+            The seqnum of each checkpoint, by lock.
+
+        Raises:
+            Conflict: the fence moved.
+        """
+        streams = {tags.lock_checkpoint(name): name for name in due}
+        states = [
+            State(stream, due[name].position, Checkpoint(name, due[name].position, due[name].queue))
+            for stream, name in streams.items()
+        ]
+        return {streams[stream]: at for stream, at in (await append_states(self._log, states, fence)).items()}
+
+
+def trim_to(trimmer: Trimmer, name: str, marks: LockTrim) -> None:
+    """Add what is to be trimmed of a lock to a trimmer."""
+    streams = {tags.lock(name): marks.records, tags.lock_checkpoint(name): marks.checkpoints}
+    going = {stream: before for stream, before in streams.items() if before}
+    if going:
+        trimmer.add_together(going, forget=marks.forget)
+
+
+async def carry_old(opened: Log, fence: Expected, now_ms: int, carry_ms: int) -> int:
+    """Rewrite the locks that have records as old as a term; return how many there were.
+
+    Args:
+        opened: the log of the book.
+        fence: the expectation that the caller still owns its partition.
+        now_ms: the time by the clock of the log.
+        carry_ms: the age of old records.
+
+    Raises:
+        Conflict: the fence moved.
+    """
+    carried, count = LockCarried(opened), 0
+    async for item in opened.book.read(start=1):
+        if isinstance(item, boki.Gap):
+            continue
+        if now_ms - item.time_ms < carry_ms:
+            break
+        if await _collected(opened, carried, item) >= AT_ONCE:
+            count += (await carried.carry(now_ms, fence, carry_ms=carry_ms))[0]
+    return count + (await carried.carry(now_ms, fence, carry_ms=carry_ms))[0]
+
+
+async def _collected(opened: Log, carried: LockCarried, record: boki.Record) -> int:
+    try:
+        return carried.collect(Read(record, await opened.open(record)))
+    except BokiError as error:
+        if error.retryable:
+            raise
+        return 0  # the record is of another program or a later version: it keeps its term

@@ -1,10 +1,10 @@
 """Locks between workflows of a book: `async with bokiflow.lock("seat 7") as number: …`.
 
-- Held by the workflow, not by a process: a takeover changes nothing, and its end releases all.
-- In the order in which they were asked for; many may share one. While it waits, a workflow writes nothing.
-- Nobody waits for himself: who has another lock, or is a child, waits only for workflows that began later, and is else refused
-  (LockRefused), to release what it has and begin again. Who has none waits for anybody. `ordered=True` waits in any case:
-  for programs that take locks always in one order.
+- A lock is held by the workflow, not by a process: a takeover changes nothing, and the end of the workflow releases its locks.
+- A lock is granted in the order of requests; workflows may share it. A workflow that waits appends no records.
+- There are no deadlocks. A workflow that holds another lock, or is a child, waits only for workflows that started later; otherwise the
+  request fails with LockRefused, and the workflow releases its locks and starts over. A workflow without locks waits for any other one.
+  With `ordered=True` it always waits, for programs that acquire locks in one fixed order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LockMode: TypeAlias = Literal["exclusive", "shared"]
 
 
 class Lock:
-    """See the module. For one `async with` at a time."""
+    """A lock between workflows, for one `async with` at a time; made by `lock`."""
 
     def __init__(self, name: str, shared: bool, try_: bool, ordered: bool, timeout_s: float | None) -> None:
         self._name: Final = name
@@ -35,15 +35,21 @@ class Lock:
         self._instance: Instance | None = None
 
     async def __aenter__(self) -> int:
-        """The fencing number: whoever holds the lock after this has a larger one. Raises LockRefused, TimeoutError."""
+        """Acquire the lock, and return its fencing number: each later holder of the lock has a larger one.
+
+        Raises:
+            LockRefused: the lock is held, and the workflow may not wait for it.
+            TimeoutError: `timeout_s` has passed.
+            NotInWorkflow: the caller is not code of a workflow.
+        """
         assert not self._key, "this lock object is in use: call lock() once for each `async with`"
         instance = cast(Instance | None, context())
         if instance is None:
             raise NotInWorkflow("only code of a workflow can take a lock, outside of its steps")
         async with asyncio.timeout(self._timeout_s):
-            seat = await instance.take_lock(self._name, self._shared, self._try, self._ordered)
-        self._instance, self._key = instance, seat.key
-        return seat.number
+            entry = await instance.take_lock(self._name, self._shared, self._try, self._ordered)
+        self._instance, self._key = instance, entry.key
+        return entry.number
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -61,14 +67,19 @@ def lock(
     ordered: bool = False,
     timeout_s: float | None = None,
 ) -> Lock:
-    """A lock between workflows; see the module. It gives a fencing number, for those outside who shall refuse late ones.
+    """Return a lock between workflows, for `async with lock(…) as number`.
+
+    `number` is a fencing number: other systems can refuse a late request of an earlier holder by it.
 
     Args:
-        name: of up to 200 bytes.
-        mode: "shared": with others that share it.
-        try_: do not wait: raise LockRefused.
-        ordered: wait for anybody, also with other locks.
-        timeout_s: wait so long, then raise TimeoutError.
+        name: the name of the lock, up to 200 bytes.
+        mode: "exclusive", or "shared" with other shared holders.
+        try_: raise LockRefused instead of waiting.
+        ordered: wait for any holder, also with other locks; safe only if all programs acquire locks in one order.
+        timeout_s: seconds to wait before TimeoutError; None waits without a limit.
+
+    Raises:
+        InvalidArgument: the name, the mode or the time-out is not valid.
     """
     if mode not in ("exclusive", "shared"):
         raise InvalidArgument(f"expected 'exclusive' or 'shared', found {mode!r}", found=mode)

@@ -13,12 +13,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from boki_common.errors import InvalidArgument
 from bokiflow.errors import LockRefused
 from bokilib.records.events import Event, Picker
+from bokilib.retention.checkpoint_rules import FORGET_MS
 
 NAME_BYTES: Final = 200
 """Of a lock's name: two locks never share a stream, so that what is trimmed of one is nothing of the other's."""
@@ -174,3 +175,137 @@ def standing(queue: Queue, number: int) -> Standing:
     if any(entry.number == number for entry in holders(queue)):
         return "held"
     return "waiting" if any(entry.number == number for entry in queue) else "gone"
+
+
+# -- a lock as of a place of the log: its queue, and the retention of its records
+#
+# - The queue is that of the newest checkpoint with the events above its `covers`.
+# - A stream may be trimmed further than the newest checkpoint that was found covers. Then its queue was empty there, or a newer checkpoint
+#   exists: its maker trimmed after it was in the log, so a reader that *saw* the gap finds the checkpoint if it reads again (`hides_some`).
+# - A queue as old as a term is rewritten as a checkpoint, never as another Enqueued: the seqnum of an entry is its fencing number.
+# - Of a free lock the newest record of each stream stays for a day, so that a process that reads old terms finds the lock. Then a
+#   checkpoint has the empty queue, and a process that read the lock before appends no other one. When that checkpoint is a day old, the
+#   log forgets the lock: otherwise each engine would remember the trim mark of an empty stream for good.
+
+LONG_QUEUE_RECORDS: Final = 64
+"""Records of a lock that is never free after which its queue is kept in a checkpoint."""
+
+
+class LockRecord(NamedTuple):
+    """A record of a lock's stream or of its checkpoints."""
+
+    seqnum: int
+    time_ms: int
+    events: Sequence[LockEvent]
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint in the record; None for a record of the lock's stream."""
+        return next((event for event in self.events if isinstance(event, Checkpoint)), None)
+
+
+class LockView(NamedTuple):
+    """A lock as of a position of the log.
+
+    Attributes:
+        queue: the queue.
+        position: the position.
+        newest: the seqnum of the newest record of the lock's stream; 0 if there is none.
+        records: the number of records above the base of the queue, which is a checkpoint or the trim mark.
+        checkpoint: the seqnum of the newest checkpoint; 0 if there is none.
+        covers: the place up to which the base checkpoint has the queue; 0 if no checkpoint is the base.
+        oldest_ms: the time of the oldest record that the queue follows from.
+        newest_ms: the time of the newest record of both streams.
+    """
+
+    queue: Queue
+    position: int
+    newest: int = 0
+    records: int = 0
+    checkpoint: int = 0
+    covers: int = 0
+    oldest_ms: int = 0
+    newest_ms: int = 0
+
+
+def covered(found: Sequence[LockRecord]) -> int:
+    """Return the place up to which the checkpoints among these records cover a lock's stream."""
+    return max((one.checkpoint.covers for one in found if one.checkpoint is not None), default=0)
+
+
+def hides_some(found: Sequence[LockRecord], trimmed: int) -> bool:
+    """Return whether a newer checkpoint than those that were found may exist: more is trimmed than they cover."""
+    return trimmed > covered(found)
+
+
+def viewed(position: int, found: Sequence[LockRecord], trimmed: int) -> LockView:
+    """Return a lock as of a position at which it has no newer checkpoint than those that were found.
+
+    Args:
+        position: the position.
+        found: the records of both streams, ascending.
+        trimmed: the last place of the lock's stream that is known to be trimmed.
+    """
+    covers = covered(found)
+    base = next((one for one in found if one.checkpoint is not None and one.checkpoint.covers == covers), None)
+    counts = base is not None and trimmed <= covers
+    of_stream = [one for one in found if one.checkpoint is None]
+    above = [one for one in of_stream if one.seqnum > max(covers, trimmed)]
+    queue: Queue = base.checkpoint.queue if counts and base is not None and base.checkpoint is not None else ()
+    for one in above:
+        queue = after(queue, one.seqnum, one.events)
+    needed = [base] if counts and base is not None else above
+    return LockView(
+        queue,
+        position,
+        max((one.seqnum for one in of_stream), default=0),
+        len(above),
+        max((one.seqnum for one in found if one.checkpoint is not None), default=0),
+        covers if counts else 0,
+        min((one.time_ms for one in needed), default=0),
+        max((one.time_ms for one in found), default=0),
+    )
+
+
+def is_long(view: LockView) -> bool:
+    """Return whether a checkpoint of the queue pays for its readers."""
+    return bool(view.queue) and view.records >= LONG_QUEUE_RECORDS
+
+
+def is_checkpointed_free(view: LockView) -> bool:
+    """Return whether the newest record of a lock is a checkpoint of an empty queue."""
+    return view.covers > 0 and not view.records and not view.queue
+
+
+def must_rewrite(view: LockView, now_ms: int, carry_ms: int) -> bool:
+    """Return whether a checkpoint of a lock is needed so that an old term can be reclaimed."""
+    there = view.newest or view.checkpoint
+    return bool(there) and not is_checkpointed_free(view) and now_ms - view.oldest_ms >= carry_ms
+
+
+class LockTrim(NamedTuple):
+    """The first seqnums to keep of both streams of a lock, which are trimmed by one command; 0 trims nothing.
+
+    Attributes:
+        records: for the lock's stream.
+        checkpoints: for the stream of its checkpoints.
+        forget: the log forgets both streams.
+    """
+
+    records: int = 0
+    checkpoints: int = 0
+    forget: bool = False
+
+
+def trim_marks(view: LockView, now_ms: int = 0) -> LockTrim:
+    """Return what can be trimmed of a lock. `now_ms` is by the clock of the log; 0 forgets nothing."""
+    if is_checkpointed_free(view) and now_ms and now_ms - view.newest_ms > FORGET_MS:
+        return LockTrim(view.position + 1, view.position + 1, True)  # later records are above the position, and stay
+    if view.queue or is_checkpointed_free(view):
+        return LockTrim(view.covers + 1, view.checkpoint) if view.covers else LockTrim()
+    return LockTrim(view.newest, view.checkpoint + (view.checkpoint < view.newest) if view.checkpoint else 0)
+
+
+def trim_marks_under(view: LockView, checkpoint: int) -> LockTrim:
+    """Return what a checkpoint of a view, at this place, replaces."""
+    return LockTrim(view.position + 1, checkpoint)

@@ -1,1 +1,1 @@
-"""Deleting what has ended: the collector and its rules."""
+"""Retention of ended workflows: `collect_rules` decides what may be deleted and when, `collector` does it."""

@@ -1,12 +1,14 @@
-"""What of workflows that ended may go, and when; when a partition is checkpointed. Pure. All times are of the log's clock.
+"""Rules of retention: when the history, the end and the id of an ended workflow are deleted, and when a partition is checkpointed. Pure.
 
-- Its history, and what it emitted, goes a day after the end; that of a workflow that failed after a week (`Histories`). What is kept
-  for longer than a term lives is rewritten together with the end, within a bound in bytes.
-- Its end stays for as long as its result is kept (`retention`). Storage goes by whole terms, so before a term is a day old the end is
-  repeated, many to a record (`Tombed`), and its older records are trimmed. A tomb names when the workflow ended, else retention
-  would begin anew with each; once retention is over there are no more.
-- Then all of the id is forgotten, together, when the newest of it is so old that the log can forget it. Till that is *seen*, its end in
-  the partition's stream stays: whoever comes next finds it there.
+All times are by the log's clock.
+
+- The history and the emitted events of a workflow are trimmed a day after its end, or a week after the end of a failed one (`Histories`).
+  A history that is kept for longer than a term lives is rewritten together with the end, within a bound in bytes.
+- The end is kept for as long as its result (`retention`). Storage is reclaimed by whole terms, so before a term is a day old the end is
+  repeated, many of them in one record (`Tombed`), and its older records are trimmed. A tomb names when the workflow ended, so that its
+  retention does not start over. After its retention an end is not repeated.
+- Then all streams of the id are forgotten together, once its newest record is old enough for the log to forget it. Until a round has *seen*
+  that they are, the end stays in the partition's stream, where the next round finds it.
 """
 
 from __future__ import annotations
@@ -26,20 +28,22 @@ from bokilib.retention.checkpoint_rules import Ages
 AGES: Final = Ages()
 MINUTE_MS: Final = 60_000
 STARTS_BETWEEN: Final = 1_000
-"""Of a partition, at least, from one checkpoint to the next."""
+"""Starts between two checkpoints of a partition, at least."""
 LARGE_BYTES: Final = 4_096
-"""A result that is larger is not in the tomb, but apart."""
+"""A larger result is kept in a record of its own and not in the tomb."""
 MESSAGE_CHARS: Final = 200
-"""Of the message of a failure that is apart, the tomb has so much."""
+"""Characters of a failure's message in the tomb, if the outcome has a record of its own."""
 
 
 class Histories(NamedTuple):
-    """For how long histories of ended workflows are kept, by the clock of the log, and how much of them.
+    """Retention of the histories of ended workflows, by the clock of the log.
 
     Attributes:
-        ms: of workflows that returned, or were cancelled. failed_ms: of those that failed.
-        rewritten_bytes: most that a worker rewrites while a term lives; what is beyond that goes.
-        bytes: most that a worker keeps, until it rewrites it, of its partitions; of what is beyond that the oldest goes.
+        ms: milliseconds for workflows that returned or were cancelled.
+        failed_ms: milliseconds for workflows that failed.
+        rewritten_bytes: bytes that a worker rewrites in the life of a term, at most; further histories are trimmed early.
+        bytes: bytes of histories that a worker keeps in its partitions before it rewrites them, at most; beyond them the oldest are
+            trimmed early.
     """
 
     ms: int = AGES.carry_ms
@@ -57,10 +61,16 @@ HISTORIES: Final = Histories()
 
 
 class Over(NamedTuple):
-    """A workflow that ended, by its partition's stream.
+    """A workflow that ended, as a record in its partition's stream has it.
 
     Attributes:
-        seqnum, time_ms: of the record. done_ms: when it ended. large: where its outcome is, if that is not here.
+        id: the workflow.
+        partition: its partition.
+        seqnum: the seqnum of the record.
+        time_ms: the time of the record.
+        done_ms: when the workflow ended.
+        ended: its end.
+        large: the seqnum of its outcome; 0 if the outcome is in `ended`.
     """
 
     id: str
@@ -73,7 +83,13 @@ class Over(NamedTuple):
 
 
 class _Minute(NamedTuple):
-    """Histories of workflows of one partition that ended within a minute. first, last: seqnums of the records of their ends."""
+    """Histories of workflows of a partition that ended within a minute.
+
+    Attributes:
+        bytes: their size.
+        first: the seqnum of the first of these ends.
+        last: the seqnum of the last of these ends.
+    """
 
     bytes: int
     first: int
@@ -81,7 +97,7 @@ class _Minute(NamedTuple):
 
 
 class Measured:
-    """Histories of one partition that are kept and not yet rewritten, by the minute in which their workflows ended.
+    """Sizes of a partition's histories that are kept and not yet rewritten, by the minute in which their workflows ended.
 
     Attributes:
         last: the place up to which ends were counted.
@@ -93,23 +109,27 @@ class Measured:
 
     def ended(self, one: Over) -> None:
         """Count the history of a workflow, by the record of its end."""
-        if one.time_ms == one.done_ms:  # else it is repeated, and its history rewritten or gone
+        if one.time_ms == one.done_ms:  # otherwise the end is repeated, and the history was rewritten or trimmed
             minute = one.done_ms // MINUTE_MS
             known = self._minutes.get(minute, _Minute(0, one.seqnum, one.seqnum))
             self._minutes[minute] = _Minute(known.bytes + one.ended.history_bytes, known.first, one.seqnum)
 
     def by_minute(self) -> dict[int, int]:
-        """Return bytes by minutes since 1970."""
+        """Return the bytes of histories by minutes since 1970."""
         return {minute: found.bytes for minute, found in self._minutes.items()}
 
     def cut(self, since_ms: int) -> tuple[int, int] | None:
-        """Forget what ended before; return the first and the last place of these ends, None if there are none."""
+        """Remove the histories of workflows that ended before a time.
+
+        Returns:
+            The first and the last seqnum of these ends; None if there are none.
+        """
         gone = [self._minutes.pop(one) for one in sorted(self._minutes) if (one + 1) * MINUTE_MS <= since_ms]
         return (gone[0].first, gone[-1].last) if gone else None
 
 
 def kept_since(several: Iterable[Measured], most_bytes: int) -> int:
-    """Return the time since which workflows ended whose histories together are within a bound, in ms; 0: all of them are."""
+    """Return the time since which the histories of ended workflows fit into a bound, in milliseconds; 0 if all of them fit."""
     minutes: dict[int, int] = {}
     for one in several:
         for minute, size in one.by_minute().items():
@@ -123,11 +143,14 @@ def kept_since(several: Iterable[Measured], most_bytes: int) -> int:
 
 
 class Own(NamedTuple):
-    """What is in a workflow's fence.
+    """The content of a workflow's fence stream.
 
     Attributes:
-        newest: seqnum of the newest record, 0 for none. emptied: there was one, and the log knows it. start: of what ended, if it did.
-        oldest: seqnum of the oldest record that is there. over: its end, if it ended.
+        newest: the seqnum of the newest record; 0 if there is none.
+        emptied: there were records, and the log remembers that they are trimmed.
+        start: the seqnum of the start of a workflow that ended; 0 if it did not end.
+        oldest: the seqnum of the oldest record; 0 if there is none.
+        over: the end of the workflow; None if it did not end.
     """
 
     newest: int = 0
@@ -138,7 +161,7 @@ class Own(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether it is as if there had never been anything."""
+        """True if the log has forgotten the stream, or never had it."""
         return not self.newest and not self.emptied
 
 
@@ -146,7 +169,7 @@ Fate: TypeAlias = Literal["drop", "trim", "tomb", "forget", "keep"]
 
 
 def over(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Over | None:
-    """The end that an event of a partition's stream is of; None: it is of none."""
+    """Return the ended workflow of an event in a partition's stream; None if the event is no end."""
     if isinstance(event, Ended):
         return Over(event.id, partition_of(event.id), seqnum, time_ms, time_ms, event)
     if isinstance(event, Tombed):
@@ -155,14 +178,18 @@ def over(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Over | None:
 
 
 def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fate:
-    """What is to be done about a workflow that ended.
+    """Decide what to do with an end in a partition's stream.
 
     Args:
-        pressing: something of the partitions is as old as a term: what will be so soon goes with it.
+        one: the end.
+        own: the fence of its workflow.
+        now_ms: the time now.
+        ages: the retention.
+        pressing: an end of these partitions is as old as a term, so ends that soon will be are repeated with it.
 
     Returns:
-        drop: nothing, and its place in the partition's stream is not needed. trim: it was repeated since. tomb: repeat it. forget: all
-        of it. keep: nothing yet.
+        "drop" if the record is not needed any more, "trim" if the end was repeated since, "tomb" to repeat it, "forget" to delete all
+        streams of the id, "keep" to do nothing yet.
     """
     age_ms = now_ms - one.time_ms
     if own.gone:
@@ -177,21 +204,21 @@ def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fat
 
 
 def carried_at(ages: Ages, *, pressing: bool) -> int:
-    """At which age an end is repeated."""
+    """Return the age at which an end is repeated."""
     return ages.carry_ms // 2 if pressing else ages.carry_ms
 
 
 def looked_at(ages: Ages, *, pressing: bool) -> int:
-    """From which age on anything may be due."""
+    """Return the age from which on an end may need something."""
     return min(carried_at(ages, pressing=pressing), max(ages.retention_ms, ages.forget_ms + 1))
 
 
 def fate_of_history(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["trim", "keep", "pass"]:
-    """Return what becomes of the history of a workflow that ended, by a record of its end in its partition's stream.
+    """Decide what to do with the history of an ended workflow, at a record of its end.
 
     Returns:
-        keep: it is looked at again, at this record. pass: not at this one: it is gone already, or it is kept for longer than a term
-        lives and goes by the records that repeat its end (`outlives`).
+        "trim" to trim it, "keep" to check it again at this record, "pass" if this record does not decide: the history is trimmed already,
+        or it is kept for longer than a term lives and the repeated ends decide (`outlives`).
     """
     kept_ms = histories.kept_ms(over.ended)
     if kept_ms > ages.carry_ms or over.time_ms - over.done_ms >= max(kept_ms, 1):
@@ -200,7 +227,11 @@ def fate_of_history(over: Over, now_ms: int, histories: Histories, ages: Ages) -
 
 
 def outlives(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["rewrite", "trim", "pass"]:
-    """Return what becomes of the history of a workflow whose end is repeated now. pass: `fate_of_history` decides."""
+    """Decide what to do with the history of a workflow whose end is repeated now.
+
+    Returns:
+        "rewrite" to append it again, "trim" to trim it, "pass" if `fate_of_history` decides.
+    """
     kept_ms = histories.kept_ms(over.ended)
     if kept_ms <= ages.carry_ms:
         return "pass"
@@ -212,10 +243,19 @@ def outlives(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Liter
 def fate_of_sent(
     own: Own, seqnum: int, time_ms: int, now_ms: int, histories: Histories, ages: Ages
 ) -> Literal["pass", "trim", "forget", "hold"]:
-    """What becomes of something that was sent to a workflow that is not alive; see `Fate`.
+    """Decide what to do with a signal or another event sent to a workflow that does not run.
+
+    Args:
+        own: the fence of the workflow.
+        seqnum: the seqnum of the event's record.
+        time_ms: the time of that record.
+        now_ms: the time now.
+        histories: the retention of histories.
+        ages: the retention.
 
     Returns:
-        pass: it goes with the workflow's history. hold: it is looked at again later, so the partition's stream stays.
+        "pass" if it is trimmed with the workflow's history, "trim" to trim it, "forget" to forget the stream, "hold" to check it again
+        later, for which the partition's stream has to stay.
     """
     if own.newest and own.over is None:
         return "pass"
@@ -230,30 +270,38 @@ def fate_of_sent(
 
 
 def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: int) -> bool:
-    """Whether a partition is to be checkpointed: so many began since, or its oldest record is as old as a term."""
+    """Return whether a partition needs a checkpoint: enough workflows started, or its oldest record is as old as a term.
+
+    Args:
+        starts: workflows that started since the last checkpoint.
+        unfinished: workflows that a checkpoint would list.
+        oldest_ms: the time of the oldest record since the last checkpoint; 0 if there is none.
+        now_ms: the time now.
+        carry_ms: the age of old records.
+    """
     return starts >= max(STARTS_BETWEEN, unfinished) or bool(oldest_ms and now_ms - oldest_ms >= carry_ms)
 
 
 def tomb(one: Over, large: int) -> Tombed:
-    """The end, repeated. `large`: where its outcome is, 0: here."""
+    """Return the event that repeats an end. `large` is the seqnum of the outcome if it has a record of its own, else 0."""
     ended = msgspec.structs.replace(one.ended if not large else _without_outcome(one.ended), parts=())
     return Tombed(one.id, ended, one.done_ms, large)
 
 
 def is_large(one: Over) -> bool:
-    """Whether its outcome does not go into a tomb."""
+    """Return whether the outcome of a workflow is too large for a tomb."""
     return bool(one.large) or size_of(one.ended.outcome) > LARGE_BYTES
 
 
 def _without_outcome(ended: Ended) -> Ended:
-    """Return an end whose outcome is apart. A failure leaves its class and the beginning of its message, so that lists call it one."""
+    """Return an end without its outcome. Of a failure the class and the beginning of the message stay, so that lists show it as failed."""
     error = ended.outcome.error
     short = None if error is None else Failure(error.type, error.message[:MESSAGE_CHARS], known_by=error.known_by)
     return msgspec.structs.replace(ended, outcome=Outcome(None, short))
 
 
 def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over, Tombed]]]:
-    """As few records as take all tombs, in order: up to 254 of one partition."""
+    """Divide tombs, in order, into as few records as can have them: up to 254 tombs of one partition in a record."""
     batch: list[tuple[Over, Tombed]] = []
     size = tags = 0
     partitions: set[int] = set()
@@ -273,21 +321,21 @@ def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over,
 
 
 class Marks:
-    """Below what partitions' streams of ends may be trimmed, while they are read in order."""
+    """Places below which the partitions' streams of ends may be trimmed; filled while the streams are read in order."""
 
     def __init__(self) -> None:
         self._marks: dict[int, int] = {}
         self._kept: dict[int, int] = {}
 
     def dropped(self, partition: int, seqnum: int) -> None:
-        """It is not needed."""
+        """Note that a record is not needed any more."""
         self._marks[partition] = max(self._marks.get(partition, 0), seqnum + 1)
 
     def kept(self, partition: int, seqnum: int) -> None:
-        """It is."""
+        """Note that a record is needed: nothing from it on is trimmed."""
         self._kept[partition] = min(self._kept.get(partition, seqnum), seqnum)
 
     def all(self) -> list[tuple[int, int]]:
-        """(partition, first seqnum to keep)."""
+        """Return each partition with a trim mark, and the first seqnum to keep."""
         found = {one: min(mark, self._kept.get(one, mark)) for one, mark in self._marks.items()}
         return sorted(found.items())

@@ -1,12 +1,12 @@
-"""Trims what nobody needs of workflows that ended, so that a book of workflows does not grow (`collect_rules`).
+"""The collector: it deletes histories and results of ended workflows past their retention, so that a book does not grow (`collect_rules`).
 
     done = await collector.over(range(64)); done = await collector.checkpoint({partition: claim, …})
 
-- Whoever does it, and however often, changes nothing that anybody can see but what is over: each step follows from what is in the log,
-  and may be the last one of this process. What is begun again expects what it replaces.
-- Nothing is trimmed because it was sent: only after a record is in the log is what it replaces trimmed, and only after a workflow was
-  *seen* to be forgotten is what leads to it.
-- Checkpoints of partitions expect the claim of who owns them: of two owners the older one's must not become the newest.
+- Any process may run it, at any time: each step follows from the log and may be the last one of the process. A repeated append expects the
+  record that it replaces, so two collectors do no harm.
+- A record is trimmed only after its replacement is in the log, and the end of a workflow in its partition's stream only after the
+  workflow's own streams were *seen* to be forgotten.
+- The checkpoint of a partition expects the claim of its owner: that of a former owner must not become the newest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import boki
 from boki_common.errors import Conflict, Trimmed
 from boki_common.limits import READ_TAGS
 from boki_common.logs import get_logger
-from boki_common.metrics import Metrics
+from boki_common.metrics import COUNTER, GAUGE, MetricDefinition, Metrics
 from bokiflow.client.flow import Flow
 from bokiflow.history import inspection, partition_fold, shortening
 from bokiflow.history.instance_state import Held, held
@@ -40,7 +40,6 @@ from bokiflow.model.flow_events import (
 from bokiflow.model.flush import RECORD_BYTES, size_of
 from bokiflow.model.histories import History
 from bokiflow.retention import collect_rules as rules
-from bokiflow.retention.collect_metrics import CollectMetrics
 from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories, Marks, Measured, Over, Own
 from bokilib.append.log import Log
 from bokilib.records import tags
@@ -49,24 +48,58 @@ from bokilib.retention.checkpoint_rules import Ages
 from bokilib.retention.trimmer import Trimmer
 
 AT_ONCE: Final = 1_024
-"""Workflows that are looked at together."""
+"""Ended workflows that are checked together."""
 HISTORIES_AT_ONCE: Final = 32
 """Histories of ended workflows that are rewritten together."""
 BLOCKED_AGES: Final = 2
-"""Ages of a term after which a record that blocks a workflow has been made again."""
+"""Ages of a term after which a workflow's owner has recorded again that it is blocked."""
 STREAMS: Final = 8_192
-"""Trims that are collected before they are ordered."""
+"""Streams to trim that are collected before they are trimmed together."""
 
+
+# -- metrics
+
+COLLECT_ROUNDS: Final = MetricDefinition(
+    "boki_flow_collect_rounds_total",
+    COUNTER,
+    "",
+    "Rounds of retention of workflows in this process.",
+)
+COLLECT_CHECKED: Final = MetricDefinition(
+    "boki_flow_collect_checked_total",
+    COUNTER,
+    "",
+    "Ends of workflows that rounds checked; an end counts in each round that checks it.",
+)
+COLLECTED: Final = MetricDefinition(
+    "boki_flow_collected_total",
+    COUNTER,
+    "",
+    "Results of rounds: histories trimmed, ends repeated (tombs), ids forgotten, partitions checkpointed, histories rewritten.",
+    ("what",),
+)
+COLLECT_LAG: Final = MetricDefinition(
+    "boki_flow_collect_lag_seconds",
+    GAUGE,
+    "seconds",
+    "Seconds by which the oldest end was overdue to be repeated or forgotten when the last round began; 0: none was.",
+)
+METRIC_NAMES: Final = {"ended": "histories", "carried": "written_anew"}
+"""Labels of fields of `Collected` in the metric, where they differ."""
 
 log = get_logger(__name__)
 
 
 class Collected(NamedTuple):
-    """What one round came to.
+    """The result of one round of retention.
 
     Attributes:
-        ended: workflows whose history was trimmed. tombs: ends that were repeated. forgotten: ids that are free again.
-        checkpoints: of partitions. carried: histories of living workflows that were written anew. locks: the same of locks.
+        ended: histories that were trimmed.
+        tombs: ends that were repeated.
+        forgotten: ids that were forgotten and are free again.
+        checkpoints: partitions that were checkpointed.
+        carried: histories of running workflows that were rewritten.
+        locks: locks whose queue was rewritten.
     """
 
     ended: int = 0
@@ -77,15 +110,43 @@ class Collected(NamedTuple):
     locks: int = 0
 
     def plus(self, other: Collected) -> Collected:
-        """Both."""
+        """Return the sum of both results."""
         return Collected(*(one + more for one, more in zip(self, other, strict=True)))
 
 
+class CollectMetrics:
+    """The metrics of a collector, counted per round and per chunk of a round."""
+
+    def __init__(self, metrics: Metrics | None) -> None:
+        registry = metrics or Metrics()
+        self._rounds: Final = registry.counter(COLLECT_ROUNDS)
+        self._checked: Final = registry.counter(COLLECT_CHECKED)
+        self._collected: Final = registry.counter(COLLECTED)
+        self._lag: Final = registry.gauge(COLLECT_LAG)
+
+    def checked(self, count: int) -> None:
+        """Count ends that were checked."""
+        self._checked.inc(count)
+
+    def overdue(self, ms: int) -> None:
+        """Record by how many milliseconds the oldest end was overdue when a round began."""
+        self._lag.set(max(0, ms) / 1_000)
+
+    def round(self, done: Collected) -> None:
+        """Count a finished round, and its result."""
+        self._rounds.inc()
+        for name, count in done._asdict().items():
+            self._collected.labels(METRIC_NAMES.get(name, name)).inc(count)
+
+
 class Collector:
-    """See the module.
+    """The collector of one group of workers.
 
     Attributes:
-        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. metrics: its own.
+        ages: the retention.
+        every_s: seconds between rounds, for the worker that runs them.
+        at_once: the lock that a round holds, so that there is one at a time.
+        metrics: the metrics of rounds.
     """
 
     def __init__(
@@ -101,7 +162,7 @@ class Collector:
         self.ages: Final = ages
         self._histories: Final = histories
         self._rewritten: Final[deque[tuple[int, int]]] = deque()
-        """When histories of ended workflows were rewritten, and how many bytes; since a term's age."""
+        """Times and bytes of the histories of ended workflows that were rewritten within the life of a term."""
         self.every_s: Final = every_s
         self.at_once: Final = asyncio.Lock()
         self._log: Final = opened
@@ -109,15 +170,15 @@ class Collector:
         self._trimmer: Final = Trimmer(opened.book)
         self._measured: Final[dict[int, Measured]] = {}
         self._ended: Final[dict[int, int]] = {}
-        """Up to where ends of a partition were seen by `_trim_histories`."""
+        """The place up to which `_trim_histories` has read the ends of each partition."""
         self._folds: Final[dict[int, PartitionFold]] = {}
         self._claims: Final[dict[int, int]] = {}
-        """Of partitions, below which nothing is left."""
+        """The claim of each partition up to which older claims are trimmed."""
 
     # -- what ended
 
     async def over(self, partitions: Sequence[int]) -> Collected:
-        """Trims what ended in partitions, whoever owns them."""
+        """Run one round for the ended workflows of partitions, whether this process owns them or not."""
         place, now_ms = await self._log.book.now(), await self._log.newest_ms()
         ended = await self._trim_histories(partitions, place, now_ms)
         ended += await self._trim_beyond_bound(partitions, place, now_ms)
@@ -152,7 +213,7 @@ class Collector:
         ]
 
     async def _trim_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
-        """Trim histories that are kept no longer, of what ended since the last round; return of how many."""
+        """Trim the histories whose retention has passed, from the ends that earlier rounds left; return how many."""
         count = 0
         by_place: dict[int, list[int]] = {}
         for partition in partitions:
@@ -178,7 +239,11 @@ class Collector:
         return count
 
     async def _trim_beyond_bound(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
-        """Count histories of what ended since the last round, and trim the oldest beyond the bound in bytes; return how many."""
+        """Count the histories of workflows that ended since the last round; trim the oldest beyond the bound in bytes.
+
+        Returns:
+            The number of trimmed histories.
+        """
         for partition in self._measured.keys() - set(partitions):
             del self._measured[partition]  # another worker owns it
         by_place: dict[int, list[int]] = {}
@@ -242,7 +307,7 @@ class Collector:
                 for part in parts:
                     await self._log.append(Contribution(part.tags, fence, part.events), seen=covers, settle=True)
         except (Conflict, Trimmed):
-            return  # it is gone, or another worker does it
+            return  # the history is trimmed, or another worker rewrites it
         except inspection.UNREADABLE as error:
             log.warning("history not rewritten: this program cannot read it", id=one.id, error=str(error))
             return
@@ -251,7 +316,7 @@ class Collector:
     async def _chunk(
         self, chunk: Sequence[Over], marks: Marks, place: int, now_ms: int, *, pressing: bool
     ) -> Collected:
-        """Decides about some of what ended, in the order in which it is in the partitions' streams."""
+        """Apply the rules to some ended workflows, in the order in which they are in the partitions' streams."""
         if not chunk:
             return Collected()
         self.metrics.checked(len(chunk))
@@ -268,7 +333,7 @@ class Collector:
             self._trimmer.add_together(
                 {tags.flow_own(one.id): place + 1, tags.flow_history(one.id): place + 1}, forget=True
             )
-        for one in [*going, *gone]:  # also what somebody forgot who died then
+        for one in [*going, *gone]:  # gone: a process forgot the workflow, and died before it trimmed these streams
             for tag in shortening.outputs(one.id, self._topics(one)):
                 self._trimmer.add(tag, place + 1, forget=True)
         await self._trimmer.flush()
@@ -293,7 +358,7 @@ class Collector:
         return records.attribute_tags(one.id, one.ended.attributes)
 
     async def _append_tombs(self, several: Sequence[Over]) -> list[Over]:
-        """Tombs; returns of whom. Who is not among them was repeated, or forgotten, by somebody else."""
+        """Repeat the ends of workflows; return those that were. The others were repeated or forgotten by another process."""
         tombed: list[Over] = []
         made = [(one, rules.tomb(one, await self._apart(one) if rules.is_large(one) else 0)) for one in several]
         for batch in rules.batches(made):
@@ -322,7 +387,7 @@ class Collector:
         return tombed
 
     async def _apart(self, one: Over) -> int:
-        """A large outcome, again; where it is."""
+        """Append a large outcome again, in a record of its own; return the seqnum."""
         state = Held(one.seqnum, "", one.ended, one.large)
         ended = await inspection.outcome_of(self._log, one.id, state)
         assert ended is not None
@@ -331,10 +396,10 @@ class Collector:
         try:
             return await self._log.append(part, settle=True)
         except Conflict:
-            return one.large or one.seqnum  # its tomb will not be taken either
+            return one.large or one.seqnum  # the append of its tomb will fail, too
 
     async def _owns(self, ids: Sequence[str], place: int) -> dict[str, Own]:
-        """What is in fences as of a place."""
+        """Read the fences of workflows as of a place."""
         found = dict.fromkeys(ids, Own())
         names: dict[str, list[str]] = {}
         for id in found:
@@ -358,10 +423,10 @@ class Collector:
         return found
 
     async def tidy(self, tag: str) -> None:
-        """Trims what nobody needs of a stream of those that have an attribute.
+        """Trim the stream of an attribute up to the first record that is still needed.
 
-        What joins it joins the workflow's fence too, and the fence is trimmed when its end is repeated: so what is older than all that is
-        in the fence is not needed.
+        Each of its records is in a workflow's fence, too, and the fence is trimmed when the end is repeated. So a record that is older
+        than all records of the fence is not needed.
         """
         place = await self._log.book.now()
         keep = place + 1
@@ -379,7 +444,7 @@ class Collector:
         await self._trimmer.flush()
 
     async def _first_kept(self, some: Sequence[tuple[int, str]], place: int) -> int:
-        """The first of places in a stream that is needed; 0: none is."""
+        """Return the first of some records of a stream that is still needed; 0 if none is."""
         owns = await self._owns([id for _, id in some], place)
         return min((seqnum for seqnum, id in some if 0 < owns[id].oldest <= seqnum), default=0)
 
@@ -390,13 +455,13 @@ class Collector:
     # -- partitions
 
     async def checkpoint(self, claims: Mapping[int, int]) -> int:
-        """Checkpoints partitions that are owned, where it is due, and trims what was started and sent before; returns how many.
+        """Checkpoint the partitions that need it, and trim the starts and signals before the checkpoints; return how many.
 
         Args:
-            claims: of partitions, by their owner.
+            claims: the seqnum of the claim of each partition that the caller owns.
 
         Raises:
-            Conflict: somebody else owns one now.
+            Conflict: another worker owns one of them now.
         """
         place, now_ms = await self._log.book.now(), await self._log.newest_ms()
         await self._read_on(list(claims), place)
@@ -436,7 +501,7 @@ class Collector:
             wanted = [*(tags.flow_part(self._group, one) for one in some), *sent]
             async for item in self._log.book.read(tags=wanted, start=last + 1, stop=place + 1):
                 if isinstance(item, boki.Gap):
-                    continue  # what was trimmed is in a checkpoint, or over
+                    continue  # a trimmed workflow is in a checkpoint, or has ended
                 for tag in item.tags:
                     if tag in sent:
                         self._folds[sent[tag]].sent(item.time_ms)
@@ -446,12 +511,16 @@ class Collector:
                 self._ended[one] = max(self._ended.get(one, 0), self._folds[one].collected)
 
     async def _sent_before(self, partitions: Sequence[int], place: int, now_ms: int) -> dict[int, tuple[int, int]]:
-        """Trims what was sent to workflows that are not alive; returns from where, and when, a partition's stream has to stay."""
+        """Trim events that were sent to workflows that do not run.
+
+        Returns:
+            For each partition whose stream has to stay, the seqnum from where on, and the time of that record.
+        """
         held_back: dict[int, tuple[int, int]] = {}
         sent: list[tuple[boki.Record, str]] = []
         async for record, events in self._read({tags.flow_to(self._group, one): one for one in partitions}, 1, place):
             for event in events:
-                if isinstance(event, (*INCOMING, Checkpointed)):  # a checkpoint: of a fork that was never begun
+                if isinstance(event, (*INCOMING, Checkpointed)):  # a checkpoint may be of a fork that never began
                     fold = self._folds.get(tags.partition_of(event.id))
                     if fold is not None and event.id not in fold.ids:
                         sent.append((record, event.id))
@@ -465,7 +534,7 @@ class Collector:
         return held_back
 
     async def _append(self, due: Sequence[int], claims: Mapping[int, int], place: int) -> None:
-        """Checkpoints of several partitions are one record, as far as they fit."""
+        """Append the checkpoints of partitions, several in one record as far as they fit."""
         together: list[Contribution] = []
         size = 0
         for one in due:
@@ -485,22 +554,22 @@ class Collector:
         if together:
             await self._log.append(joined(together), seen=place, settle=True)
 
-    # -- what lives
+    # -- running workflows
 
     async def trim_history(self, place: records.Place, history: History, claim: int) -> None:
-        """Trims what a checkpoint of a workflow replaces."""
+        """Trim the part of a workflow's history that its checkpoint replaces."""
         shortening.trim_history(self._trimmer, place, history, claim)
         await self._trimmer.flush()
         await self.tidy_all([history.started])
 
     async def tidy_all(self, several: Iterable[Started]) -> None:
-        """Streams of attributes of workflows that were checkpointed."""
+        """Trim the streams of the attributes of workflows that were checkpointed."""
         streams = [tag for one in several for tag in records.attribute_tags(one.id, one.attributes)]
         for tag in dict.fromkeys(streams):
             await self.tidy(tag)
 
     async def trim_blocked(self, now_ms: int) -> None:
-        """Trim what says that workflows are blocked, and is so old that owners of their partitions have recorded it again."""
+        """Trim records of blocked workflows that are so old that the owners of the partitions have recorded them again."""
         tag, place = tags.flow_blocked(self._group), await self._log.book.now()
         keep = place + 1
         async for record, _ in self._read({tag: 0}, 1, place):
@@ -511,7 +580,7 @@ class Collector:
         await self._trimmer.flush()
 
     async def trim_claims(self, claims: Mapping[int, int]) -> None:
-        """Claims of partitions that were followed by these."""
+        """Trim the claims of partitions that are older than these."""
         for partition, claim in claims.items():
             if self._claims.get(partition) != claim:
                 self._claims[partition] = claim
@@ -521,7 +590,7 @@ class Collector:
     async def _read(
         self, streams: Mapping[str, int], start: int, place: int
     ) -> AsyncIterator[tuple[boki.Record, list[AnyFlowEvent]]]:
-        """Records of streams, from a place to another; what is trimmed is gone already."""
+        """Yield the records of streams from one place to another, without those that are trimmed."""
         if not streams:
             return
         async for item in self._log.book.read(tags=list(streams), start=start, stop=place + 1):
@@ -530,8 +599,16 @@ class Collector:
 
 
 async def collect(flow: Flow, ages: Ages = AGES, histories: Histories = HISTORIES) -> Collected:
-    """Trims what nobody needs any more of workflows that ended, one round, whoever runs them; see `Worker.collect`.
+    """Run one round of retention for the ended workflows of a group; any process may, see also `Worker.collect`.
 
-    What lives, and lists of what lives, are for workers: they do both by themselves.
+    Running workflows, and the checkpoints of partitions that list them, are left to workers, which collect by themselves.
+
+    Args:
+        flow: the group.
+        ages: the retention of results and ids.
+        histories: the retention of histories.
+
+    Returns:
+        The result of the round.
     """
     return await Collector(flow.log, flow.group, ages, histories=histories).over(range(tags.PARTITIONS))

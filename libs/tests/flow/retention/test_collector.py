@@ -18,7 +18,7 @@ from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, Signalled
 from bokiflow.model.histories import encode
 from bokiflow.model.records import Place, send
-from bokiflow.retention import metric_definitions as definitions
+from bokiflow.retention import collector as collecting
 from bokiflow.retention.collect_rules import Histories
 from bokiflow.retention.collector import Collected, Collector
 from bokiflow_tools.reading import life_of
@@ -204,16 +204,16 @@ async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: Me
     shop, metrics = Shop(), Metrics()
 
     def counted(what: str) -> float:
-        return metrics.counter(definitions.COLLECTED).labels(what).value
+        return metrics.counter(collecting.COLLECTED).labels(what).value
 
     async with working(cluster, shop.app, retention_s=2 * 86_400, metrics=metrics) as worker:
         for number in range(3):
             await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
         await later(worker, clock, 70_000)
-        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_ROUNDS).value) == (0, 0, 1)
+        assert (counted("histories"), counted("tombs"), metrics.counter(collecting.COLLECT_ROUNDS).value) == (0, 0, 1)
         assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()
         await later(worker, clock, DAY_MS + HOUR_MS)
-        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_CHECKED).value) == (3, 3, 3)
+        assert (counted("histories"), counted("tombs"), metrics.counter(collecting.COLLECT_CHECKED).value) == (3, 3, 3)
         assert b"boki_flow_collect_lag_seconds 3670.0" in metrics.render(), "an hour, and what had gone by before"
         await later(worker, clock, HOUR_MS)
         assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()

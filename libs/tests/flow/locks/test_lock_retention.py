@@ -11,9 +11,8 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
 from bokiflow.locks import lock_reading
-from bokiflow.locks.lock_carry import LockCarried, carry_old
-from bokiflow.model.lock_rules import Enqueued
-from bokiflow.model.lock_view import View
+from bokiflow.locks.lock_room import LockCarried, carry_old
+from bokiflow.model.lock_rules import Enqueued, LockView
 from bokilib import Carrier
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
@@ -148,7 +147,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
     class Slow(LockCarried):
         """Others are faster, for half of the locks."""
 
-        async def _views(self, names: Sequence[str]) -> dict[str, View]:
+        async def _views(self, names: Sequence[str]) -> dict[str, LockView]:
             views = await super()._views(names)
             faster = LockCarried(log)
             faster._names = dict.fromkeys(half)
