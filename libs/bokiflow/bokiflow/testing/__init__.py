@@ -1,20 +1,18 @@
-"""Tests of workflows: whatever dies, whoever else runs, the workflow ends once, as it should. In memory, in milliseconds.
+"""Tests of workflows under faults, in memory and in milliseconds: after every crash and takeover the workflow ends once, with its result.
 
     @in_virtual_time
     async def test_checkout_survives() -> None:
         await survives(app, checkout.call("7"), expected="a receipt", signals=[("approved", "ann")])
 
-`survives` runs the workflow once as it is; then with a crash before and after each operation of the log, and with each answer lost; with a
-second worker that takes over before each operation; and it replays all histories from every place. What is built of several records, or
-needs something before, is a function of the process's `Log` that gives the app and the call.
+`survives` runs the workflow once without faults; then with a crash before and after each operation of the log, and with each answer lost;
+then with a second worker that takes over before each operation. It replays all histories from every place. If the test needs a store or
+other objects of a process, pass a function that gets the process's `Log` and returns the app and the call.
 
-Not seen by this: what bodies do outside of the log. They are begun at least once, here as in use.
+The test does not see effects of steps outside of the log. Here as in production a step runs at least once.
 """
 
 from bokiflow.testing._elsewhere import replays_elsewhere
-from bokiflow.testing._replays import replays_everywhere
-from bokiflow.testing._scenario import Scenario, Survived, survives
-from bokiflow.testing._virtual import LoopClock, in_virtual_time
+from bokiflow.testing._scenario import LoopClock, Scenario, Survived, in_virtual_time, replays_everywhere, survives
 
 __all__ = [
     "LoopClock",

@@ -1,4 +1,4 @@
-"""`python -m bokiflow.testing MODULE:NAME < history`: see `_elsewhere`."""
+"""The program `python -m bokiflow.testing MODULE:NAME < history`; see `_elsewhere`."""
 
 from __future__ import annotations
 

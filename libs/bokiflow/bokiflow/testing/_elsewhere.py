@@ -1,4 +1,4 @@
-"""A history, replayed in other processes: there texts hash to other numbers, so sets of them have another order.
+"""Replay of a history in other processes, in which texts have other hashes, so that sets of them have another order.
 
 python -m bokiflow.testing shop.flows:app < history         exit code 0: it fits; 1: a line of JSON says what differs
 """
@@ -30,15 +30,16 @@ class _Differs(msgspec.Struct):
 
 
 async def replays_elsewhere(app: str, history: bytes, *, hash_seeds: Iterable[int] = SEEDS) -> None:
-    """Replays a history in a process of its own for each seed of hashes (`PYTHONHASHSEED`).
+    """Replay a history in a process of its own for each seed of hashes (`PYTHONHASHSEED`).
 
     Args:
         app: `module:name`, as Python finds it from the folder that the test runs in.
-        history: as `replayer.export` makes it.
+        history: a history from `replayer.export`.
+        hash_seeds: the seeds.
 
     Raises:
-        NonDeterminism: the order of a set, or something else that a process has for itself, reaches what the workflow does.
-        UsageError: the app is not found there, or cannot be imported.
+        NonDeterminism: the workflow depends on the order of a set, or on another property of its process.
+        UsageError: the process cannot find or import the app.
     """
     for seed in hash_seeds:
         process = await asyncio.create_subprocess_exec(
@@ -62,7 +63,7 @@ async def replays_elsewhere(app: str, history: bytes, *, hash_seeds: Iterable[in
 
 
 async def replay_here(app: str, history: bytes) -> bytes | None:
-    """What the process there does: the line that it prints; None: it fits."""
+    """Replay a history in this process; return the line of JSON that says what differs, or None if it fits."""
     try:
         await replay(named_app(app), history)
     except NonDeterminism as error:

@@ -1,24 +1,27 @@
-"""A workflow as programs that are killed: whoever runs begins again where the one before died, and what is left is looked at.
+"""The test of a workflow under faults: processes run it and are killed at each operation; afterwards the log is checked.
 
-Each program is a process: a session of its own, a worker under the one name that all have, so that the next takes the place of the one that
-died at once. It starts the workflow, sends it its signals, each once whoever did it before, and waits for its end.
+Each process has a session and a worker of its own. All workers have one name, so that the next process takes the place of a dead one at
+once. A process starts the workflow, sends it the signals that no earlier process has sent, and waits for its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+import msgspec
 
 import boki
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from bokiflow.client.app import App
-from bokiflow.client.replayer import export
+from bokiflow.client.replayer import export, replay
 from bokiflow.errors import NonDeterminism
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Started, Stepped
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.plain import as_json
 from bokiflow.runtime.calls import Call
-from bokiflow.testing._replays import replays_everywhere
-from bokiflow.testing._virtual import LoopClock
 from bokiflow.worker.worker import Worker
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
@@ -29,19 +32,28 @@ Made: TypeAlias = tuple[App, Call[Any]]
 Make: TypeAlias = Callable[[Log], Made]
 Look: TypeAlias = Callable[[boki.Book], Awaitable[object]]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 ID: Final = "tested"
 LEASE_S: Final = 30 * 365 * 86_400.0
-"""Nobody waits for one here: who begins again takes his own place. So it is longer than any sleep in virtual time. Nor is anything
-collected: checks look at all records."""
+"""Longer than any sleep in virtual time: the next process takes over by its name, without waiting for a lease. It is the interval of
+retention, too, so nothing is trimmed, and checks see all records."""
 ANYTHING: Final = object()
+BEGIN_MS: Final = 1_700_000_000_000
+"""The wall clock's time when the time of the loop is 0."""
+REPLAYS: Final = 5
+"""Replays of the whole history: objects that hash by address have a new address each time."""
 
 
 class Survived(NamedTuple):
-    """What was tried.
+    """The extent of a test that passed.
 
     Attributes:
-        operations: of the log, without faults. runs: with a fault, or a second worker. replays: of histories.
-        histories: by id, those of the run without faults, as `replayer.export` makes them.
+        operations: operations of the log in the run without faults.
+        runs: runs with a fault or a second worker.
+        replays: replays of histories.
+        histories: the histories of the run without faults, by id, as `replayer.export` returns them.
     """
 
     operations: int
@@ -51,7 +63,7 @@ class Survived(NamedTuple):
 
 
 class _Inline:
-    """Bodies that block run where they are: a test has no threads."""
+    """A runner of blocking bodies that calls them at once: a test has no threads."""
 
     async def run(self, body: Callable[[], Any], *, name: str = "", begun: Callable[[], None] | None = None) -> Any:
         if begun is not None:
@@ -60,11 +72,15 @@ class _Inline:
 
 
 async def _nothing(_: object) -> None:
-    """Nothing is looked at."""
+    """Check nothing."""
 
 
 class Scenario:
-    """See the module. `make`: an app and its call, of the log of the process that runs them. app: of the last process."""
+    """A workflow to test, and its expected result.
+
+    Attributes:
+        app: the app of the last process.
+    """
 
     def __init__(
         self,
@@ -76,10 +92,15 @@ class Scenario:
         signals: Sequence[tuple[str, object]] = (),
         check: Look = _nothing,
     ) -> None:
-        """
+        """Create a scenario.
+
         Args:
-            expected: what it returns. raises: or what it raises.
-            signals: topics and values that are sent to it, in order. check: looks at the book when all is over.
+            make: returns the app and the call, from the log of a process.
+            id: the id of the workflow.
+            expected: its result.
+            raises: the class of its error, instead of a result.
+            signals: topics and values to send to it, in order.
+            check: checks the book after each run.
         """
         self._make: Final = make
         self._id: Final = id
@@ -90,7 +111,7 @@ class Scenario:
         self.app: App | None = None
 
     async def program(self, book: BookPort) -> None:
-        """One process, until the workflow ended; see `bokilib.testing`."""
+        """Run one process until the workflow has ended or the process is killed; see `bokilib.testing`."""
         await while_alive(book, self._work(book))
 
     async def _work(self, book: BookPort) -> None:
@@ -110,7 +131,7 @@ class Scenario:
                     handle = await worker.start(call, id=self._id)
                     break
                 except boki.OutcomeUnknown:
-                    pass  # again, with the same id: that is what it is for
+                    pass  # retry with the same id, which starts the workflow at most once
             for number in range(len(self._signals)):
                 await self._signal(worker, number)
             try:
@@ -119,10 +140,10 @@ class Scenario:
                 raise
             except Exception:
                 if await handle.status() in ("running", "blocked"):
-                    raise  # it is not how it ended
+                    raise  # the error is not the outcome of the workflow
 
     async def _signal(self, worker: Worker, number: int) -> None:
-        """Once, whoever did it before."""
+        """Send a signal, unless an earlier process has sent it."""
         topic, value = one = self._signals[number]
         wanted = self._signals[: number + 1].count(one)
         while await self._sent(worker.log, topic, value) < wanted:
@@ -141,7 +162,11 @@ class Scenario:
         return found
 
     async def check(self, book: boki.Book) -> None:
-        """Each workflow ended once, each step has one outcome, and what was tested gave what it should. Raises AssertionError."""
+        """Check that each workflow ended once, each step has one outcome, and the workflow has the expected result.
+
+        Raises:
+            AssertionError: one of these does not hold.
+        """
         log = Log(book)
         ends: dict[str, list[Outcome]] = {}
         steps: dict[tuple[str, str], int] = {}
@@ -184,16 +209,26 @@ async def survives(
     second_worker: bool = True,
     pairs: bool = False,
 ) -> Survived:
-    """Holds a workflow against everything that can happen to its processes; see the package.
+    """Test that a workflow ends once with its result, with each fault at each operation of the log; see the package.
 
     Args:
-        program: an app, with its call; or a function that makes both of a process's `Log`.
-        expected: what it returns. raises: or what it raises. By default whatever it is.
-        signals: topics and values that are sent to it, in order. check: looks at the book when all is over, after each run.
-        faults: at each operation. second_worker: one takes over before each operation. pairs: recoveries die too, which takes long.
+        program: an app; or a function that gets a process's `Log` and returns an app and a call.
+        call: the call, beside an app.
+        expected: the result of the workflow; by default any result or error.
+        raises: the class of its error, instead of a result.
+        signals: topics and values to send to it, in order.
+        check: checks the book after each run.
+        id: the id of the workflow.
+        faults: the faults to try at each operation.
+        second_worker: also run with a second worker that takes over before each operation.
+        pairs: also kill the processes that recover, which takes long.
+
+    Returns:
+        The extent of the test.
 
     Raises:
-        AssertionError, or what the workflow or the check raised, with a note of which fault led to it. NonDeterminism.
+        AssertionError: a run left a wrong result, with a note of the fault that led to it.
+        NonDeterminism: a replay differs from the history.
     """
     make = _maker(program, call)
     scenario = Scenario(make, id=id, expected=expected, raises=raises, signals=signals, check=check)
@@ -232,3 +267,60 @@ async def _histories(book: boki.Book) -> dict[str, bytes]:
             if isinstance(event, Started):
                 found[event.id] = await export(log, event.id)
     return found
+
+
+# -- replays
+
+
+async def replays_everywhere(app: App, history: bytes) -> int:
+    """Replay each beginning of a history, as if the workflow had been dropped from memory after each record, and the whole several times.
+
+    Args:
+        app: the app with the workflow.
+        history: a history from `replayer.export`.
+
+    Returns:
+        The number of replays.
+
+    Raises:
+        NonDeterminism: the code does not do what it did before.
+        NotRegistered: the app has no such workflow.
+        CorruptData: this is no history.
+    """
+    await replay(app, history)
+    whole = msgspec.json.decode(history)
+    records = whole["records"]
+    kept: list[list[object]] = []  # objects created between two replays, so that addresses differ
+    for count in [*range(len(records)), *[len(records)] * REPLAYS]:
+        kept.append([object() for _ in range(97)])
+        await replay(app, msgspec.json.encode({**whole, "records": records[:count]}))
+    return len(records) + REPLAYS + 1
+
+
+# -- virtual time: a sleep of a day takes no time, and wall clocks are the loop's
+
+
+class LoopClock:
+    """A wall clock that runs with the event loop's time, virtual or real."""
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970 UTC."""
+        return BEGIN_MS + round(asyncio.get_running_loop().time() * 1_000)
+
+    def elapsed_s(self) -> float:
+        """Return seconds since a fixed but arbitrary moment."""
+        return asyncio.get_running_loop().time()
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
+    """Turn a coroutine function into a test on an event loop whose clock jumps to the next timer when no task is ready.
+
+    The test may use no sockets, threads or processes: `MemoryCluster` needs none.
+    """
+
+    @wraps(test)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            return runner.run(test(*args, **options))
+
+    return run
