@@ -266,7 +266,7 @@ the state of a schedule is read from the stream of what it emitted
 bokiflow libs/tests/flow/client/test_schedules.py::test_its_state_is_known_after_its_history_was_rewritten
 -    try:
 -        return schedule_rules.fold(await inspection.whole_history(log, id))
--    except Trimmed:  # it ended meanwhile
+-    except Trimmed:  # the workflow ended in between
 -        return None
 +    from bokiflow.model.flow_events import PICKER, Emitted
 +    from bokilib.records.tags import flow_output

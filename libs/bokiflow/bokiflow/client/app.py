@@ -1,4 +1,4 @@
-"""What a program has of workflows and steps, by name.
+"""The app: workflows, steps and schedules of a program, by name.
 
 app = App("shop")
 
@@ -32,17 +32,24 @@ RESERVED: Final = "boki."
 
 
 class App:
-    """See the module. Workers of one name share its workflows.
+    """The workflows, steps and schedules that a program defines. All workers with an app of one name share the workflows of a book.
 
     Attributes:
-        group: the name. plans: schedules, by their names. changes: how often a workflow or a step was defined.
+        group: the name of the app.
+        plans: the schedules, by name.
+        changes: the number of definitions of workflows and steps.
     """
 
     def __init__(self, group: str, *, replace: bool = False) -> None:
-        """
+        """Create an app without workflows.
+
         Args:
-            replace: a workflow, a step or a schedule may be defined again, and takes the place of the one that has its name: for
-                notebooks. What runs goes on with the code with which it began; what is blocked is tried again.
+            group: the name of the app, without "/".
+            replace: a workflow, step or schedule may be defined again under its name, for notebooks. Running workflows keep the code that
+                they started with; blocked workflows are retried.
+
+        Raises:
+            InvalidArgument: the name is empty or contains "/".
         """
         if not group or "/" in group:
             raise InvalidArgument(f"expected a name without '/', found {group!r}", found=group)
@@ -83,12 +90,17 @@ class App:
         timeout_s: float | None = None,
         at_most_once: bool = False,
     ) -> Any:
-        """A step: its body happens at least once, its outcome is kept once for ever.
+        """Define a step: its body runs at least once, and its outcome is recorded once.
 
         Args:
-            name: by default the function's; histories name it, so it should stay.
-            retry: of attempts that raise. timeout_s: of one attempt.
-            at_most_once: the body is never begun again: after a crash it raises StepInterrupted. One record more.
+            function: the body, a function or a coroutine function.
+            name: the name of the step, by default the function's. Histories have it, so do not change it.
+            retry: when to retry attempts that raise.
+            timeout_s: seconds for one attempt.
+            at_most_once: the body never runs again: after a crash the step raises StepInterrupted. This costs one more record.
+
+        Raises:
+            InvalidArgument: the time-out is not positive, `at_most_once` comes with retries, or a step has this name already.
         """
         if timeout_s is not None and timeout_s <= 0:
             raise InvalidArgument(f"expected a timeout of more than 0 s, found {timeout_s}")
@@ -98,7 +110,11 @@ class App:
         return maker if function is None else maker(function)
 
     def new_step_name(self, name: str) -> str:
-        """Raises InvalidArgument: there is one."""
+        """Register the name of a step.
+
+        Raises:
+            InvalidArgument: a step has this name already.
+        """
         self.changes += 1
         if name in self._steps and not self._replace:
             raise InvalidArgument(f"there is a step {name!r} already: give one of them a name=", found=name)
@@ -118,11 +134,15 @@ class App:
     def workflow(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, version: str = ""
     ) -> Any:
-        """A durable function: it finishes once, whatever happens to the processes that run it.
+        """Define a workflow: a durable function that ends once, even if processes that run it die.
 
         Args:
-            name: by default the function's; what was started is found by it.
-            version: as you call this code; it is kept with what it starts.
+            function: the coroutine function.
+            name: the name of the workflow, by default the function's. Workers find the code of started workflows by it.
+            version: your name for this version of the code, recorded with each start.
+
+        Raises:
+            InvalidArgument: the name begins with "boki.", or a workflow has it already.
         """
 
         def make(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:
@@ -151,18 +171,24 @@ class App:
         late_s: float = 60.0,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a workflow again and again: the workers keep the schedule, once for all of them.
+        """Define a schedule, which starts a workflow repeatedly; the workers run it, once for all of them.
 
-        A worker sets it when it begins. One that runs already sets it within a third of its lease, as one that is defined again.
+        A worker sets the schedule when it begins. A worker that runs already sets a new or changed schedule within a third of its lease.
 
         Args:
-            cron: five fields; or `every_s`, counted from 1970 UTC. timezone: of IANA, for `cron`.
-            missed: of what is more than `late_s` late, since no worker was there: "skip" all, do the "last" one, or "all".
-            attributes: up to 8, by which what is started can be found. `{due}` in a value is the time of the firing in the time zone, a
-                `datetime` as `str.format` has it: `{"day": "{due:%Y-%m-%d}"}`.
+            name: the name of the schedule, without "/".
+            call: the workflow to start, with its arguments.
+            cron: the times, as five fields; or use `every_s`.
+            every_s: the interval in seconds, counted from 1970 UTC.
+            timezone: the IANA time zone of `cron`.
+            missed: how to treat firings that are more than `late_s` late because no worker ran: "skip" them, start the "last" one, or
+                start "all".
+            late_s: seconds after which a firing counts as missed.
+            attributes: up to 8 attributes to find the started workflows by. `{due}` in a value is the time of the firing in the time
+                zone, a `datetime` for `str.format`: `{"day": "{due:%Y-%m-%d}"}`.
 
         Raises:
-            InvalidArgument: also if there is one of this name.
+            InvalidArgument: an argument is not valid, or a schedule has this name already.
         """
         if name in self.plans and not self._replace:
             raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
@@ -175,7 +201,11 @@ class App:
         return name in self._workflows
 
     def find(self, name: str) -> Workflow[..., Any]:
-        """A workflow of this program. Raises NotRegistered."""
+        """Return a workflow of this program.
+
+        Raises:
+            NotRegistered: the program has no workflow of this name.
+        """
         found = self._workflows.get(name)
         if found is None:
             known = sorted(name for name in self._workflows if not name.startswith(RESERVED))
@@ -188,7 +218,7 @@ class App:
 
 
 class _StepMaker:
-    """`@app.step(...)`."""
+    """The decorator that `@app.step(...)` returns."""
 
     def __init__(self, app: App, name: str | None, how: StepOptions) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The newest workflow that has an attribute, for programs that begin one after the other under ids that follow from each other."""
+"""The newest workflow with an attribute, for chains of workflows in which each id follows from the workflow before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bokilib.records import tags
 
 
 async def newest_start(log: Log, group: str, attribute: str, value: str) -> tuple[int, str] | None:
-    """Return where a workflow of a group that has an attribute began, and its id; None: there is none.
+    """Read the start and the id of the newest workflow of a group with an attribute; None if there is none.
 
-    It is the newest one, or an older one whose end was repeated since: then the ids of those after it follow from it.
+    It may be an older workflow whose end was repeated since; the ids of the workflows after it follow from it.
     """
     position = await log.book.now(consistency="linearizable")
     wanted = [tags.flow_attribute(partition, attribute, value) for partition in range(tags.PARTITIONS)]
@@ -31,7 +31,7 @@ async def newest_start(log: Log, group: str, attribute: str, value: str) -> tupl
 
 
 class _Began(NamedTuple):
-    """The beginning of a workflow, as one of its events has it."""
+    """The start of a workflow, as one of its events has it."""
 
     id: str
     start: int
@@ -40,7 +40,7 @@ class _Began(NamedTuple):
 
 
 def _began(seqnum: int, event: AnyFlowEvent) -> _Began | None:
-    """Return the beginning that an event of a stream of attributes names: a start, a rewritten history, a repeated end."""
+    """Return the start of the workflow of an event in an attribute's stream: a start, a rewritten history or a repeated end."""
     if isinstance(event, Started):
         return _Began(event.id, seqnum, event.group, event.attributes)
     if isinstance(event, Claimed):

@@ -1,4 +1,4 @@
-"""Workflows that are started by their names, also where this program lacks them: a worker that has them runs them."""
+"""Workflows started by name: this program need not have their code, since a worker that has it runs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bokiflow.runtime.calls import Registry, Workflow
 
 
 def named(app: Registry, name: str) -> Workflow[..., Any]:
-    """Return the workflow of this name, or a stand-in that can be started here, and run elsewhere."""
+    """Return the workflow of this name, or a stand-in that can be started here and runs in another process."""
     try:
         return app.find(name)
     except NotRegistered:
@@ -17,7 +17,7 @@ def named(app: Registry, name: str) -> Workflow[..., Any]:
 
 
 async def _elsewhere(*args: Any, **options: Any) -> Any:
-    """A workflow of another program. Workers look for it by its name, so nothing calls this."""
+    """Stand in for a workflow of another program. Workers find its code by name, so this is never called."""
     raise NotRegistered(
         f"expected to start a workflow of another program by its name, found a call with {args} and {options}"
     )

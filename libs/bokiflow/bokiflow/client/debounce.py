@@ -1,11 +1,12 @@
-"""Debounced starts: many calls, one workflow, some time after the last of them. `flow.debounce(call, id=…, quiet_s=…, at_most_s=…)`.
+"""Debounced starts: many calls start one workflow, some time after the last call: `flow.debounce(call, id=…, quiet_s=…, at_most_s=…)`.
 
-A round of calls is a workflow, `debounce/<id>/<n>`, which is sent each call, waits until they are over, and starts the newest one
-under its own id and "/run"; n is where the round before began, so all who find that one over begin the same next one.
+A round of calls is a workflow, `debounce/<id>/<n>`. It receives each call as a signal, waits until no call has come for a while, and starts
+the newest one under its own id with "/run". n is the seqnum of the start of the round before, so all callers that find that round closed
+start the same next one.
 
-- A round closes by sending itself a signal: what was sent before it takes part, for signals are received in the order of the log.
-- A round starts its workflow by name, so a worker of another version, which lacks it, can run the round.
-- Whether a call came before that, its sender reads in the log after it was sent. If not, it belongs to the next round.
+- A round closes by sending itself a signal. Signals are received in the order of the log, so a call that was sent before takes part.
+- After sending a call, the caller reads in the log whether it came before the close. If not, the caller sends it to the next round.
+- A round starts its workflow by name, so a worker of another version, which lacks the workflow, can run the round.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ ATTRIBUTE: Final = "boki.debounce"
 _CALLS: Final = "call"
 _CLOSED: Final = "closed"
 ATTEMPTS: Final = 8
-"""At an id for a round, while those that follow from the one before are remembered, and their results are not kept."""
+"""Ids to try for the next round, at most: an id may still be remembered from a round long ago whose result is not kept."""
 
 
 class Debounced(msgspec.Struct, frozen=True):
-    """One call, as a round is sent it. None as `workflow`: the round closes."""
+    """The signal with a call; with None as `workflow` it is the signal that closes the round."""
 
     workflow: str | None = None
     args: Any = None
@@ -50,7 +51,11 @@ class Debounced(msgspec.Struct, frozen=True):
 def checked(
     call: Call[Any], quiet_s: float, at_most_s: float | None, attributes: Mapping[str, str] | None = None
 ) -> Debounced:
-    """Raises InvalidArgument."""
+    """Return the signal for a call.
+
+    Raises:
+        InvalidArgument: the call, the times or the attributes are not valid.
+    """
     check_call(call)
     most_s = 10 * quiet_s if at_most_s is None else at_most_s
     if not 0 < quiet_s <= most_s:
@@ -59,7 +64,7 @@ def checked(
 
 
 def workflow(app: Registry) -> Workflow[..., None]:
-    """The workflow that each round is."""
+    """Return the workflow that runs a round."""
 
     async def debounce() -> None:
         newest = await _received()
@@ -88,12 +93,12 @@ async def _received() -> Debounced:
 
 
 def id_of_run(round_id: str) -> str:
-    """Of what a round starts."""
+    """Return the id of the workflow that a round starts."""
     return f"{round_id}/run"
 
 
 class Starts(Protocol):
-    """Workflows of a book, from outside."""
+    """The attributes and methods of `Flow` that debounced calls use."""
 
     @property
     def app(self) -> Registry: ...
@@ -110,7 +115,14 @@ class Starts(Protocol):
 
 
 async def debounced(flow: Starts, id: str, call: Debounced) -> str:
-    """Sends a call to the round that takes it; returns the id of what that will start. Raises AppendUnknown: perhaps it was sent."""
+    """Send a call to the open round of an id, or start the next round.
+
+    Returns:
+        The id of the workflow that the round will start.
+
+    Raises:
+        AppendUnknown: the call may or may not have been sent.
+    """
     made = cast(Workflow[..., None], flow.app.find(NAME)).call()
     found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
     tried = 0
@@ -121,7 +133,7 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
         following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
         try:
             await flow.start(made, id=following, attributes={ATTRIBUTE: id})
-        except (IdReused, IdExpired):  # of long ago; all who look begin with the same one
+        except (IdReused, IdExpired):  # a round of long ago had this id; all callers try the same ids in the same order
             tried += 1
             if tried == ATTEMPTS:
                 raise
@@ -129,21 +141,21 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
         state = await inspection.newest(flow.log, following)
         if state is not None and state.start > before:
             found, tried = (state.start, following), 0
-        else:  # it was forgotten right then
+        else:  # the round was forgotten in between
             found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
 
 
 async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
-    """Sends a call to a round, unless it is over; whether it takes part in it."""
-    if await _is_over(flow.log, round_id, None):
+    """Send a call to a round unless the round is closed; return whether the call takes part in it."""
+    if await _is_closed(flow.log, round_id, None):
         return False
     notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
     seqnum = await flow.log.append(records.send(records.Place(round_id, flow.group), notice))
-    return not await _is_over(flow.log, round_id, seqnum)
+    return not await _is_closed(flow.log, round_id, seqnum)
 
 
-async def _is_over(log: Log, round_id: str, at: int | None) -> bool:
-    """Whether a round closed before a place of the log; None: at all. Where that is not known any more, it did."""
+async def _is_closed(log: Log, round_id: str, at: int | None) -> bool:
+    """Return whether a round closed before a place of the log, or with None at any place. A round that is trimmed is closed."""
     closed = tags.flow_output(round_id, _CLOSED)
     try:
         if await log.book.read_prev(closed, at_most=at) is not None:

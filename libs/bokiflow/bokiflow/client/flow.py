@@ -1,10 +1,10 @@
-"""Workflows of a book, from outside: started once by their ids, found again, listed.
+"""The client of workflows: start a workflow once by its id, get its result, find and list workflows of a book.
 
     flow = Flow(app, client.book("shop"))
     handle = await flow.start(checkout.call(order), id=f"order-{order.id}")
     print(await handle.result())
 
-It runs nothing itself; `worker.Worker` does, in this process or another.
+The client runs no workflow itself; `worker.Worker` does, in this process or another.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ ID_CHARS: Final = 512
 
 
 class Flow:
-    """See the module.
+    """The client of an app's workflows in a book.
 
     Attributes:
-        app: workflows of this program. log: of the book. results: who waits here. schedules: of the group. spans: of this process.
+        app: the workflows of this program.
+        log: the log of the book.
+        results: the calls that wait for ends of workflows.
+        schedules: the schedules of the app.
+        spans: the spans of this process.
     """
 
     def __init__(
@@ -62,12 +66,15 @@ class Flow:
         random: Tokens | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        """
+        """Create a client.
+
         Args:
+            app: the workflows of this program.
             book: a `boki.Book`, or the `bokilib.Log` of one.
-            hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
-            hosting: who runs workflows in this process.
-            tracing: who makes spans; by default OpenTelemetry, if it is installed.
+            hook: compresses, encrypts or stores elsewhere the payloads that are appended. Not with a `Log`, which has its own.
+            hosting: the worker in this process; None if there is none.
+            random: the source of random ids and tokens.
+            tracing: creates spans; by default OpenTelemetry, if it is installed.
         """
         self.app: Final = app
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
@@ -79,7 +86,7 @@ class Flow:
 
     @property
     def group(self) -> str:
-        """Of workers."""
+        """The name of the app."""
         return self.app.group
 
     async def __aenter__(self) -> Flow:
@@ -91,7 +98,7 @@ class Flow:
         await self.results.__aexit__(kind, error, trace)
 
     def token(self) -> str:
-        """Random."""
+        """Return a random token."""
         return self._random.token(TOKEN_BYTES).hex()
 
     async def start(
@@ -103,17 +110,23 @@ class Flow:
         traceparent: str = "",
         due_ms: int = 0,
     ) -> Handle[R]:
-        """Starts a workflow, or finds the one that was started with this id: however often it is called, it runs once.
+        """Start a workflow, or find the one that was started with this id and call: repeated calls with an id run it once.
 
         Args:
-            id: at most 512 characters; by default a random one.
-            attributes: up to 8, by which it can be found.
-            traceparent: of W3C; by default a span's of this start, if spans are made.
-            due_ms: what `bokiflow.due_ms()` is in it: the time for which a schedule starts it.
+            call: the workflow and its arguments.
+            id: the id, up to 512 characters; by default a random one.
+            attributes: up to 8 attributes to find the workflow by.
+            traceparent: the W3C trace parent; by default that of a span for this start, if spans are created.
+            due_ms: the value of `bokiflow.due_ms()` in the workflow: the time for which a schedule starts it.
+
+        Returns:
+            The handle of the workflow.
 
         Raises:
-            IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
-            AppendUnknown: perhaps it was started; start it again with the same id.
+            IdReused: another call has used the id.
+            IdExpired: the id was used so long ago that its result is not kept any more.
+            AppendUnknown: the workflow may or may not have been started; start it again with the same id.
+            InvalidArgument: the id, the call or the attributes are not valid.
         """
         check_call(call)
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
@@ -142,7 +155,11 @@ class Flow:
             return Handle(self, chosen, call.workflow, start=seqnum)
 
     def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
-        """What begins a workflow, of no owner yet, when its record is ordered. Raises InvalidArgument."""
+        """Return the event that starts a workflow without an owner.
+
+        Raises:
+            InvalidArgument: the attributes are not valid.
+        """
         workflow = call.workflow
         return Started(
             id,
@@ -157,7 +174,7 @@ class Flow:
         )
 
     async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
-        """The workflow that has this id, if it is the same call."""
+        """Return the handle of the workflow that has this id, if its call is the same."""
         state = await inspection.newest(self.log, mine.id)
         if state is None:
             raise await self._nothing(mine.id)
@@ -169,7 +186,7 @@ class Flow:
         return Handle(self, mine.id, call.workflow, start=start, ended=ended)
 
     async def _nothing(self, id: str) -> IdReused | IdExpired:
-        """Why nothing can be started, though nothing of the id is there."""
+        """Return the error for an id that cannot be used although the book has no workflow of it."""
         async for item in self.log.book.read(tags.flow_own(id), start=1):
             if isinstance(item, boki.Record):
                 return IdReused(f"the id {id!r} has the stream of another one: take another id", id=id)
@@ -180,7 +197,7 @@ class Flow:
         )
 
     async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
-        """See `Handle.fork`; the new id, and where it begins."""
+        """Fork a workflow as `Handle.fork` does; return the new id and the seqnum of its start."""
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
         if await inspection.newest(self.log, origin, consistency="linearizable") is None:
             raise NoSuchWorkflow(f"there is no workflow {origin!r}: was it started in this book?", id=origin)
@@ -189,7 +206,7 @@ class Flow:
         return chosen, await forks.begin(self.log, made)
 
     async def terminate(self, id: str, reason: str) -> None:
-        """See `Handle.terminate`."""
+        """End a workflow as `Handle.terminate` does."""
         await terminating.terminate(self.log, id, reason)
 
     async def debounce(
@@ -201,14 +218,21 @@ class Flow:
         at_most_s: float | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> Handle[R]:
-        """Start a workflow once for many calls, when none came for a while; the newest arguments and attributes win.
+        """Start a workflow once for many calls, after a quiet time, with the newest arguments and attributes.
 
         Args:
-            id: of what is debounced. quiet_s: without calls. at_most_s: after the first of them; by default ten times `quiet_s`.
-            attributes: up to 8, by which the workflow can be found.
+            call: the workflow and its arguments.
+            id: the id that the calls have in common.
+            quiet_s: seconds without a call after which the workflow is started.
+            at_most_s: seconds after the first call after which it is started anyway; by default ten times `quiet_s`.
+            attributes: up to 8 attributes to find the workflow by.
+
+        Returns:
+            The handle of the workflow that will be started.
 
         Raises:
-            AppendUnknown: perhaps it was called; call again.
+            AppendUnknown: the call may or may not have been recorded; call again.
+            InvalidArgument: an argument is not valid.
         """
         made = debounce.checked(call, quiet_s, at_most_s, attributes)
         return Handle(self, await debounce.debounced(self, id, made), call.workflow, missing="wait")
@@ -220,31 +244,35 @@ class Flow:
     def handle(self, id: str, workflow: Workflow[..., R]) -> Handle[R]: ...
 
     def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
-        """A workflow that was started, by its id; named, its result has its type."""
+        """Return the handle of a started workflow; with `workflow` its result is converted to that workflow's type."""
         return Handle(self, check_id(id), workflow)
 
     async def wait(self, id: str, start: int, *, blocked: OnBlocked = "wait", missing: OnMissing = "wait") -> Ended:
-        """How a workflow ended; waits for it. See `Handle.result`."""
+        """Wait for the end of a workflow as `Handle.result` does, and return it."""
         here = self._hosting.runs(id)
         return await self.results.wait(id, start, follow=not here, blocked=blocked, missing=missing)
 
     async def known(self, id: str) -> Known | None:
-        """All about one workflow; None: there is none."""
+        """Read the facts of a workflow; None if the book has no such workflow."""
         return await inspection.known(self.log, id)
 
     async def blocked(self, error: str = "") -> list[Blocked]:
-        """Workflows that are blocked. `error`: by errors of this class only, such as "NonDeterminism"; "": by any."""
+        """Read the blocked workflows of the app. `error` is the class of the error, such as "NonDeterminism"; "" matches any."""
         return [one for one in await inspection.blocked(self.log, self.group) if error in ("", one.error)]
 
     async def find(self, **attribute: str) -> list[str]:
-        """Ids of workflows that have an attribute, in the order of their beginnings; without one, of all."""
+        """Read the ids of workflows that have an attribute, or of all workflows, in the order of their starts."""
         if len(attribute) > 1:
             raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
 
 
 def check_same(mine: Started, there: CallOf) -> int:
-    """Where the workflow of this id began, which is the same call. Raises IdReused."""
+    """Return the seqnum of the start of the workflow that has this id, if it is of the same call.
+
+    Raises:
+        IdReused: it is of another call.
+    """
     if (there.name, there.digest) != (mine.name, mine.digest) or there.group not in ("", mine.group):
         raise IdReused(
             f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
@@ -256,7 +284,11 @@ def check_same(mine: Started, there: CallOf) -> int:
 
 
 def check_id(id: str) -> str:
-    """Raises InvalidArgument."""
+    """Return an id that is neither empty nor too long.
+
+    Raises:
+        InvalidArgument: it is.
+    """
     if not id or len(id) > ID_CHARS:
         raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {id[:80]!r}", found=id[:80])
     return id

@@ -1,4 +1,4 @@
-"""One workflow, from outside: its result, its status, what it emits; signals and cancellation."""
+"""Handles of workflows: result, status, steps and emitted events; signals, cancellation and forks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class FlowPort(Protocol):
-    """What a handle needs of a `Flow`."""
+    """The attributes and methods of `Flow` that a handle uses."""
 
     @property
     def log(self) -> Log: ...
@@ -36,23 +36,23 @@ class FlowPort(Protocol):
     def group(self) -> str: ...
 
     async def wait(self, id: str, start: int, *, blocked: OnBlocked, missing: OnMissing) -> Ended:
-        """How it ended."""
+        """Wait for the end of a workflow."""
 
     async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
-        """Starts a fork; its id, and where it began."""
+        """Start a fork; return its id and the seqnum of its start."""
 
     async def terminate(self, id: str, reason: str) -> None:
         """End a workflow without its code."""
 
     def token(self) -> str:
-        """Random."""
+        """Return a random token."""
 
 
 class Handle(Generic[R]):
-    """See the module.
+    """The handle of a workflow.
 
     Attributes:
-        id: of the workflow.
+        id: the id of the workflow.
     """
 
     def __init__(
@@ -65,7 +65,16 @@ class Handle(Generic[R]):
         ended: Ended | None = None,
         missing: OnMissing = "raise",
     ) -> None:
-        """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known. `missing`: by default; see `result`."""
+        """Create a handle; see `Flow.start` and `Flow.handle`.
+
+        Args:
+            flow: the client.
+            id: the id of the workflow.
+            workflow: the workflow's function, whose type the result is converted to.
+            start: the seqnum of its start; 0 means any workflow with this id.
+            ended: its end, if that is known.
+            missing: the default of `result`.
+        """
         self.id: Final = id
         self._flow: Final = flow
         self._workflow: Final = workflow
@@ -77,19 +86,24 @@ class Handle(Generic[R]):
         return f"<bokiflow.Handle {self.id!r}>"
 
     async def result(self, *, blocked: OnBlocked = None, missing: OnMissing | None = None) -> R:
-        """What it returned; waits for it.
+        """Wait until the workflow ends, and return its result. If the workflow failed, its error is raised.
 
         Args:
-            blocked: "raise": WorkflowBlocked as soon as it is blocked. "wait": wait until it goes on. By default it is raised once the
-                workflow has been blocked for 5 s, within which a deploy takes it up again.
-            missing: "raise": NoSuchWorkflow if no workflow has this id, or it is forgotten. "wait": wait until one is started. By default
-                handles of `flow.debounce` wait.
+            blocked: "raise" raises WorkflowBlocked as soon as the workflow is blocked. "wait" waits until the workflow resumes. By
+                default it is raised after the workflow has been blocked for 5 s, in which a deploy may resume it.
+            missing: "raise" raises NoSuchWorkflow if no workflow has this id, or it is forgotten. "wait" waits until one is started. By
+                default handles of `flow.debounce` wait.
 
         Raises:
-            What it raised. WorkflowCancelled. WorkflowBlocked. NoSuchWorkflow. NonDeterminism, NotRegistered: this process ran it, and
-            cannot. ResultExpired.
+            WorkflowCancelled: the workflow was cancelled or terminated.
+            WorkflowBlocked: the workflow is blocked, see `blocked`.
+            NoSuchWorkflow: no workflow has this id, see `missing`.
+            NonDeterminism: this process ran the workflow, and its code does not fit the history.
+            NotRegistered: this process ran the workflow, and lacks its code.
+            ResultExpired: the workflow ended, and its result is not kept any more.
         """
-        confined.check(confined.A_CLIENT)  # it may be known here already, and not where the caller is replayed
+        # This process may know the result already, while one that replays the caller does not.
+        confined.check(confined.A_CLIENT)
         if self._ended is None:
             missing = missing or self._missing
             self._ended = await self._flow.wait(self.id, self._start, blocked=blocked, missing=missing)
@@ -98,69 +112,108 @@ class Handle(Generic[R]):
             raise WorkflowCancelled(cancellation_text(f"workflow {self.id!r}", outcome))
         if outcome.error is not None:
             names = {} if self._workflow is None else names_of(self._workflow.function)
-            if (
-                self._workflow is not None
-            ):  # only to import what the workflow imports, so that the class is the one that a parent gets
+            if self._workflow is not None:
+                # Import the modules that the workflow imports, so that the error's class is the one that a parent gets.
                 missing_class(outcome.error, names)
             raise error_of(outcome.error, names)
         return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
 
     async def status(self) -> Status:
-        """How it stands. Raises NoSuchWorkflow."""
+        """Read the status of the workflow.
+
+        Raises:
+            NoSuchWorkflow: no workflow has this id.
+        """
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
-            raise _nobody(self.id)
+            raise _missing(self.id)
         return status_of(found.ended, found.blocked)
 
     def steps(self) -> AsyncIterator[Done]:
-        """What it did and got since it began, or began again. Raises Trimmed: it ended a while ago, and its history is not kept."""
+        """Yield the steps and received events of the workflow's newest run.
+
+        Raises:
+            Trimmed: the workflow ended, and its history is not kept any more.
+        """
         return inspection.done(self._flow.log, self.id)
 
     async def signal(self, topic: str, value: object = None) -> None:
-        """Send it a value, which `recv(topic)` gives it, once. What has ended gets nothing.
+        """Send a value to the workflow: `recv(topic)` in its code returns it, once. A workflow that has ended receives nothing.
 
         The value waits in the log while no worker runs the workflow; `boki flow show` says if none is alive.
 
+        Args:
+            topic: the topic.
+            value: the value, which has to be JSON.
+
         Raises:
-            NoSuchWorkflow. NotEncodable. AppendUnknown.
+            NoSuchWorkflow: no workflow has this id.
+            NotEncodable: the value is not JSON.
+            AppendUnknown: the signal may or may not have been sent.
         """
         await self._send(Signalled(self.id, topic, as_json(value), self._flow.token()))
 
     async def cancel(self, reason: str = "") -> None:
-        """Asks it to end: its code gets CancelledError where it waits. What is over stays so. Raises NoSuchWorkflow, AppendUnknown."""
+        """Ask the workflow to end: its code gets CancelledError where it waits. A workflow that has ended stays as it is.
+
+        Args:
+            reason: recorded in the history.
+
+        Raises:
+            NoSuchWorkflow: no workflow has this id.
+            AppendUnknown: the request may or may not have been sent.
+        """
         await self._send(Cancelled(self.id, reason))
 
     async def terminate(self, reason: str = "") -> None:
-        """End it, whether it runs or is blocked, without its code: nothing cleans up. No worker is needed for that.
+        """End the running or blocked workflow without its code: nothing cleans up, and no worker is needed.
 
-        Its children are cancelled, its locks released; `result()` raises WorkflowCancelled, and says why. A step that runs may run on; its
-        outcome is refused. What has ended stays as it is. Prefer `cancel`, unless the workflow is blocked or ignores it.
+        Its children are cancelled and its locks released; `result()` raises WorkflowCancelled with the reason. A step that runs now may
+        finish; its outcome is refused. A workflow that has ended stays as it is. Prefer `cancel`, unless the workflow is blocked or
+        ignores it.
+
+        Args:
+            reason: recorded in the history.
 
         Raises:
-            NoSuchWorkflow. AppendUnknown: call it again.
+            NoSuchWorkflow: no workflow has this id.
+            AppendUnknown: the workflow may or may not be ended; call again.
         """
         await self._flow.terminate(self.id, reason)
 
     async def resume(self) -> None:
-        """Ask workers to try it again if it is blocked. Workers that begin later try it anyway. Raises NoSuchWorkflow, AppendUnknown."""
+        """Ask workers to retry the workflow if it is blocked. Workers that begin later retry it anyway.
+
+        Raises:
+            NoSuchWorkflow: no workflow has this id.
+            AppendUnknown: the request may or may not have been sent.
+        """
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
-            raise _nobody(self.id)
+            raise _missing(self.id)
         if found.ended is None:
             await self._flow.log.append(records.resume(records.Place(self.id, self._flow.group), Resumed(self.id)))
 
     async def fork(self, *, id: str | None = None, before: str | None = None) -> Handle[R]:
-        """Starts a workflow with the same call, whose history is this one's up to a step: what was done before is not done again,
-        and what ran after that step is not undone (`boki flow fork` lists it).
+        """Start a new workflow with the same call and with this workflow's history before a step.
+
+        Steps before that place are not repeated, and steps after it are not undone (`boki flow fork` lists them).
 
         Args:
-            id: of the new one; by default a random one.
-            before: key of the first step (child, …) that is done anew, as `steps` has it; by default that of the first one that failed.
-                Without either, all of the history is taken over.
+            id: the id of the new workflow; by default a random one.
+            before: the key of the first step (or child, …) to repeat, as `steps` has it; by default the first step that failed. Without
+                either, the new workflow has the whole history.
+
+        Returns:
+            The handle of the new workflow.
 
         Raises:
-            NoSuchWorkflow. IdReused. Trimmed: it ended a while ago, and its history is not kept. InvalidArgument: a child was running then:
-            fork before it; or nothing has that key. AtomicTooLarge: it emitted under hundreds of topics. AppendUnknown.
+            NoSuchWorkflow: no workflow has this id.
+            IdReused: another call has used the new id.
+            Trimmed: the workflow ended, and its history is not kept any more.
+            InvalidArgument: a child ran at that place (fork before it), or no step has that key.
+            AtomicTooLarge: the workflow emitted under hundreds of topics.
+            AppendUnknown: the new workflow may or may not have been started.
         """
         new, start = await self._flow.fork(self.id, id, before)
         return Handle(self._flow, new, self._workflow, start=start)
@@ -168,12 +221,17 @@ class Handle(Generic[R]):
     async def _send(self, event: Incoming) -> None:
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
-            raise _nobody(self.id)
+            raise _missing(self.id)
         if found.ended is None:
             await self._flow.log.append(records.send(records.Place(self.id, self._flow.group), event))
 
     async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
-        """What it emits under a topic, from the first on; with `follow` also what comes, without end."""
+        """Yield the values that the workflow emits under a topic, from the first on.
+
+        Args:
+            topic: the topic.
+            follow: also wait for later values; the iteration never ends.
+        """
         log, last = self._flow.log, 0
         async for item in log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow):
             if isinstance(item, boki.Gap):
@@ -190,14 +248,14 @@ class Handle(Generic[R]):
 
 
 async def _emitted(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
-    """What a workflow emitted, as its history has it: where that is in the log is trimmed."""
+    """Return the values that a workflow emitted from its history: their records are trimmed."""
     try:
         found = await inspection.whole_history(log, id)
-    except Trimmed:  # it is over by now
+    except Trimmed:  # the workflow has ended, and its history is trimmed
         return []
     emitted = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
     return [(seqnum, event.value) for seqnum, event in emitted if event.topic == topic]
 
 
-def _nobody(id: str) -> NoSuchWorkflow:
+def _missing(id: str) -> NoSuchWorkflow:
     return NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id)

@@ -1,16 +1,17 @@
-"""Workflows that begin, and signals to them, in a record with effects of other libraries: all of it happens, or nothing.
+"""Starts of workflows and signals to them in one record with effects of other libraries: all of them happen, or none.
 
     async with Atomic(flow.log) as tx:
         tx.add(message.acked())
         tx.add(await starting(flow, ship.call(order), id=f"order-{order.id}"))
         tx.add(signalling(flow, f"customer-{order.customer}", "ordered", order.id))
 
-The same in a transaction of a store, and so in a handler of a queue. `flow` is of the same `bokilib.Log` as the rest.
+The same works in a transaction of a store, and so in a handler of a queue. `flow` and the other libraries have the same `bokilib.Log`.
 
-- A start expects that its id was never used. Whoever finds the workflow there already, started by the same call, adds nothing: so what
-  runs again (a handler, a transaction) may start it again. Started between the look and the record: Conflict, and nothing happened.
-- It is begun without an owner: the worker who has its partition finds it, and claims it, which is one append more.
-- A signal is sent without a condition. One to a workflow that is over, or never was, is dropped.
+- A start expects that its id was never used. If the workflow was started before by the same call, `starting` contributes nothing, so a
+  handler or transaction that runs again may start it again. If it is started between this check and the append, the append raises Conflict
+  and nothing happened.
+- The workflow starts without an owner: the worker that owns its partition claims it, with one more append.
+- A signal has no condition. A signal to a workflow that has ended, or never existed, is dropped.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ from bokilib.records.contribution import Contribution
 async def starting(
     flow: Flow, call: Call[Any], *, id: str, attributes: Mapping[str, str] | None = None, traceparent: str = ""
 ) -> Contribution:
-    """What makes a record of any library this start; nothing, if the same call has this id already.
+    """Return the contribution that starts a workflow; an empty one if the same call has started it before.
 
     Args:
-        id: of at most 512 characters; what it is started for has the same one each time it is tried.
-        attributes: up to 8, by which it can be found.
+        flow: the client.
+        call: the workflow and its arguments.
+        id: the id, up to 512 characters; a repeated attempt has to use the same one.
+        attributes: up to 8 attributes to find the workflow by.
+        traceparent: the W3C trace parent.
 
     Raises:
-        IdReused: the id is another call's. InvalidArgument.
+        IdReused: another call has used the id.
+        InvalidArgument: the id or the attributes are not valid.
     """
     mine = flow.started(call, check_id(id), dict(attributes or {}), traceparent)
     state = await inspection.newest(flow.log, id, consistency="linearizable")
@@ -49,6 +54,11 @@ async def starting(
 
 
 def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contribution:
-    """What makes a record of any library this signal, which `recv(topic)` gives it. Raises NotEncodable, InvalidArgument."""
+    """Return the contribution that sends a signal: `recv(topic)` in the workflow's code returns its value.
+
+    Raises:
+        NotEncodable: the value is not JSON.
+        InvalidArgument: the id is not valid.
+    """
     event = Signalled(check_id(id), topic, as_json(value), flow.token())
     return records.send(records.Place(id, flow.group), event)

@@ -1,4 +1,4 @@
-"""An App by its name: `shop.flows:app`, as Python finds the module from where it runs."""
+"""Apps by name, such as `shop.flows:app`; Python looks for the module as in any program of this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def named_app(name: str) -> App:
     """Import the module of an app, and return the app.
 
     Raises:
-        UsageError: the module cannot be found, or its import fails, whatever it raises; or there is no app of that name in it.
+        UsageError: the module cannot be found, its import raises any error, or it has no app of that name.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
@@ -31,7 +31,7 @@ def named_app(name: str) -> App:
 
 
 def _imported(module: str, name: str) -> ModuleType:
-    """Import the module of an app. Its code may raise anything, also exit: all of it is a fault of the user's program."""
+    """Import the module of an app. Any error that its code raises, also SystemExit, is a fault of the user's program."""
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as fault:

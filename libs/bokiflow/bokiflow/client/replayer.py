@@ -1,9 +1,9 @@
-"""Histories of workflows kept as files, and replayed against the code as it is: before a deploy, in a test.
+"""Export of histories to files, and their replay against the code as it is, before a deploy or in a test.
 
     Path("golden/checkout.json").write_bytes(await export(flow.log, "order-7"))
     await replay(app, Path("golden/checkout.json").read_bytes())        # NonDeterminism: this code does something else
 
-A history is JSON. Nothing runs: no body, no log.
+A history is JSON. A replay runs no step and needs no log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ class _History(msgspec.Struct, frozen=True):
 
 
 async def export(log: Log, id: str) -> bytes:
-    """The history of a workflow, as it is now. Raises NoSuchWorkflow; Trimmed: it is over, and not kept any more."""
+    """Return the history of a workflow as JSON.
+
+    Raises:
+        NoSuchWorkflow: no workflow has this id.
+        Trimmed: the workflow ended, and its history is not kept any more.
+    """
     if await inspection.newest(log, id, consistency="linearizable") is None:
         raise NoSuchWorkflow(f"there is no workflow {id!r}", id=id)
     found = await inspection.whole_history(log, id)
@@ -52,10 +57,19 @@ async def export(log: Log, id: str) -> bytes:
 
 
 async def replay(app: App, history: bytes) -> list[str]:
-    """Replays a history; returns what the code waits for then.
+    """Replay a history.
+
+    Args:
+        app: the app with the code.
+        history: a history from `export`.
+
+    Returns:
+        The steps, timers and other things that the code waits for at the end.
 
     Raises:
-        NonDeterminism: the code does not do what the history says. NotRegistered. CorruptData: this is no history.
+        NonDeterminism: the code does not do what the history says.
+        NotRegistered: the app has no such workflow.
+        CorruptData: this is no history.
     """
     try:
         read = msgspec.json.decode(history, type=_History)
@@ -71,7 +85,7 @@ async def replay(app: App, history: bytes) -> list[str]:
         try:
             instance.replay(delivered, read.start)
             done.set_result([] if instance.outcome is not None else instance.waits)
-        except Exception as error:  # noqa: BLE001 - it is raised to who asked
+        except Exception as error:  # noqa: BLE001 - raised by the future in the caller
             done.set_exception(error)
         finally:
             instance.drop()

@@ -1,8 +1,8 @@
-"""Calls that wait for the ends of workflows. One cursor follows all workflows that run elsewhere and are waited for.
+"""Calls that wait for the ends of workflows. One cursor follows all awaited workflows that run in other processes.
 
-- A workflow that is missing (never started, or forgotten) is an error for a call that does not say that it waits for its start.
-- A workflow that is blocked is an error for a call that does not say that it waits on: at once, or after `PATIENCE_S`, within which a
-  deploy takes it up again. A process that blocked it itself knows why, and tells its own calls at once.
+- A missing workflow (never started, or forgotten) is an error, unless the call waits for its start.
+- A blocked workflow is an error, unless the call waits on: at once, or after `PATIENCE_S`, in which a deploy may resume it. A process that
+  blocked the workflow itself knows the error, and fails its own calls at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bokilib.records import tags
 
 SEQNUM_END: Final = 2**63
 PATIENCE_S: Final = 5.0
-"""A workflow may be blocked for so long, unless a call says otherwise."""
+"""Seconds for which a workflow may be blocked before a call fails, by default."""
 
 OnBlocked: TypeAlias = Literal["raise", "wait"] | None
-"""What a call does about a blocked workflow: raise at once, wait for ever, or (None) raise after `PATIENCE_S`."""
+"""The reaction of a call to a blocked workflow: raise at once, wait without a limit, or (None) raise after `PATIENCE_S`."""
 OnMissing: TypeAlias = Literal["raise", "wait"]
-"""What a call does about a workflow that is not there: raise, or wait until it is started."""
+"""The reaction of a call to a missing workflow: raise, or wait until it is started."""
 NOT_THERE: Final = "was it started in this book, and is it kept still?"
 
 
@@ -37,7 +37,10 @@ class _Waiting(NamedTuple):
     """A call that waits.
 
     Attributes:
-        start: seqnum of the beginning that it means, 0: any.
+        start: the seqnum of the start of the workflow; 0 means any workflow with the id.
+        future: resolves to the end.
+        blocked: the reaction to a blocked workflow.
+        missing: the reaction to a missing workflow.
     """
 
     start: int
@@ -46,12 +49,18 @@ class _Waiting(NamedTuple):
     missing: OnMissing
 
     def means(self, start: int) -> bool:
-        """Return True if it waits for the workflow that began there."""
+        """Return True if the call waits for the workflow with this start."""
         return self.start in (0, start)
 
 
 class _Blocked(NamedTuple):
-    """A workflow that is blocked, by a claim. `until_s`: patience lasts so long, by the loop's time. `timer`: of that."""
+    """A blocked workflow.
+
+    Attributes:
+        claim: the seqnum of the claim that blocks it.
+        until_s: the loop's time at which calls without a reaction fail.
+        timer: the timer for that time.
+    """
 
     claim: int
     until_s: float
@@ -59,7 +68,7 @@ class _Blocked(NamedTuple):
 
 
 class Results:
-    """See the module."""
+    """The calls of one process that wait for ends of workflows."""
 
     def __init__(self, log: Log) -> None:
         self._log: Final = log
@@ -88,7 +97,11 @@ class Results:
         """Return a future of the end of a workflow.
 
         Args:
-            start: seqnum of its beginning, 0: of any workflow that has the id. follow: it runs elsewhere; else `ended` is called.
+            id: the workflow.
+            start: the seqnum of its start; 0 means any workflow with the id.
+            follow: the workflow runs in another process, so its stream is followed; otherwise this process calls `ended`.
+            blocked: the reaction to a blocked workflow.
+            missing: the reaction to a missing workflow.
         """
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         if self._failed is not None:
@@ -96,19 +109,19 @@ class Results:
             return future
         self._waiting.setdefault(id, []).append(_Waiting(start, future, blocked, missing))
         if id in self._followed or (follow and not start and missing == "raise"):
-            self._look(id)  # what was read before is not read again; what is missing is never read
+            self._look(id)  # the cursor does not read old records again, and a missing workflow has none
         if follow:
             self.follow(id, start)
         return future
 
     def follow(self, id: str, start: int) -> None:
-        """It runs elsewhere from now on, if anybody waits for it."""
+        """Follow an awaited workflow that runs in another process from now on."""
         if id in self._waiting and id not in self._followed:
             self._followed[id] = None
             self._follower.add(tags.flow_own(id), max(1, start), lambda item: self._read(id, item))
 
     def follow_all(self) -> None:
-        """Follow all workflows that are waited for: none runs here any more."""
+        """Follow all awaited workflows, since none of them runs here any more."""
         for id in list(self._waiting):
             self.follow(id, 1)
 
@@ -125,13 +138,13 @@ class Results:
     def _resolve(self, id: str, state: Held) -> None:
         if state.ended is not None and not state.large:
             self.ended(id, state.ended)
-        elif state.ended is not None or state.blocked:  # what is read first may be long past
+        elif state.ended is not None or state.blocked:  # the first records that the cursor reads may be old
             self._look(id)
         else:
             self._lives(id, state)
 
     def _lives(self, id: str, state: Held) -> None:
-        """Note where a workflow stands now that has not ended."""
+        """Take note of the state of a workflow that has not ended, and fail calls that do not wait for a blocked one."""
         if state.start:
             self._expired(id, state.start)
         if not state.blocked or id not in self._waiting:
@@ -157,13 +170,13 @@ class Results:
             _fail(one, error)
 
     def _goes_on(self, id: str) -> None:
-        """A workflow is blocked no more, or not waited for."""
+        """Stop the timer of a workflow that is not blocked any more, or not awaited."""
         known = self._blocked.pop(id, None)
         if known is not None:
             known.timer.cancel()
 
     def _look(self, id: str) -> None:
-        """Read where a workflow stands: something may be trimmed, or it may be missing."""
+        """Start a task that reads the newest state of a workflow, because records may be trimmed or the workflow missing."""
 
         async def look() -> None:
             try:
@@ -189,30 +202,30 @@ class Results:
             _fail(one, NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id))
 
     def _expired(self, id: str, start: int) -> None:
-        """Whoever waits for what began before that has it no more."""
+        """Fail the calls that wait for workflows with this id that started before `start`: their results are not kept any more."""
         for one in self._take(id, lambda one: 0 < one.start < start):
             _fail(one, ResultExpired(f"workflow {id!r} ended, and its result is not kept any more", id=id))
 
     def ended(self, id: str, ended: Ended) -> None:
-        """It ended."""
+        """Resolve the calls that wait for a workflow that ended."""
         self._expired(id, ended.start)
         for one in self._take(id, lambda one: one.means(ended.start)):
             if not one.future.done():
                 one.future.set_result(ended)
 
     def blocked_here(self, id: str, error: BaseException) -> None:
-        """A workflow was blocked by this process: calls are told why, and those that wait on follow it."""
+        """Fail the calls for a workflow that this process blocked, and follow it for the calls that wait on."""
         for one in self._take(id, lambda one: one.blocked != "wait"):
             _fail(one, error)
         self.follow(id, 1)
 
     def failed(self, id: str, error: BaseException) -> None:
-        """Its end cannot be read."""
+        """Fail the calls for a workflow whose end cannot be read."""
         for one in self._take(id, lambda _: True):
             _fail(one, error)
 
     def failed_all(self, error: BaseException) -> None:
-        """This process cannot go on."""
+        """Fail all calls, also later ones, since this process cannot continue."""
         self._failed = error
         for id in list(self._waiting):
             self.failed(id, error)

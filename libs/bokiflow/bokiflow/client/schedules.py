@@ -1,13 +1,13 @@
-"""Schedules: workflows that start others when they are due. `app.schedule(…)` adds one; `Schedules(flow)` pauses, lists, removes.
+"""Schedules, which start workflows at given times: `app.schedule(…)` defines one, `Schedules(flow)` pauses, lists and removes them.
 
-Each is a workflow of its own, `schedule/<name>`, which sleeps until the next time and starts what is due under an id that has this
-time in it: `schedule/<name>/2026-03-29T01:00:00Z`. So whoever takes over starts nothing twice, and leaves nothing out. It begins again
-after some rounds, so its history stays short. Removed, it waits for being set again.
+A schedule is a workflow of its own, `schedule/<name>`. It sleeps until the next time and starts a workflow under an id with this time:
+`schedule/<name>/2026-03-29T01:00:00Z`. So after a takeover no firing is repeated or left out. It restarts after some rounds, so that its
+history stays short. A removed schedule waits until it is set again.
 
-- It starts workflows by their names, so a worker of another version, which lacks the workflow, can run the schedule.
-- Its state is computed from its history (`schedule_rules.fold`). What it emits tells when it took a command.
-- A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the place at which the one
-  before began: all workers begin the same next one. Its firings keep their ids.
+- A schedule starts workflows by name, so a worker of another version, which lacks the workflow, can run it.
+- Its state is computed from its history (`schedule_rules.fold`). An emitted event shows that it took a command.
+- A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the seqnum of the start of
+  the one before: all workers start the same next one. Its firings keep their ids.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ from bokilib.pauses import pauses
 from bokilib.records.codec import Json
 
 ROUNDS: Final = 100
-"""Firings and commands, then it begins again."""
+"""Firings and commands after which the workflow of a schedule restarts."""
 SERVED_S: Final = 0.001
-"""A timer as short as it may be: it fires as soon as a worker runs the schedule."""
+"""Seconds of the shortest timer, which fires as soon as a worker runs the schedule."""
 NAME: Final = "boki.schedule"
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
-"""Attribute of a schedule that was set again: its name."""
+"""Attribute of the workflow of a schedule that was set again; its value is the name of the schedule."""
 _STATE: Final = "state"
 
 log = get_logger(__name__)
 
 
 class Plan(NamedTuple):
-    """A schedule of a program. `name`: in its group."""
+    """A schedule that a program defines; `name` is unique in its app."""
 
     name: str
     planned: Planned
 
 
 class Firing(NamedTuple):
-    """A workflow that a schedule started. `due_ms`: the time for which."""
+    """A workflow that a schedule started, for the time `due_ms`."""
 
     id: str
     due_ms: int
@@ -81,13 +81,19 @@ class Firing(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """A schedule, for people.
+    """The state of a schedule.
 
     Attributes:
-        next_ms: the time of the next firing. If it has passed, no worker was there to start it. None: the schedule is paused.
-        asked: "pause", "resume", "change" or "deletion": a command that no worker has taken yet; "": there is none.
-        last: the last firing; None: there was none, or it is not kept any more.
-        skipped: the firings that were left out last, if they were among the last `ROUNDS` that were due; else None.
+        name: the name of the schedule.
+        workflow: the name of the workflow that it starts.
+        args: the arguments of the workflow.
+        timing: the times, and how missed firings are treated.
+        paused: the schedule starts nothing until `resume`.
+        next_ms: the time of the next firing; if it has passed, no worker has started it. None if the schedule is paused.
+        asked: "pause", "resume", "change" or "deletion" for a command that no worker has taken yet; "" if there is none.
+        last: the last firing; None if there was none, or it is not kept any more.
+        skipped: the last firings that were skipped, if they were among the last `ROUNDS` that were due; else None.
+        attributes: the attributes of started workflows.
     """
 
     name: str
@@ -103,7 +109,7 @@ class Schedule(NamedTuple):
 
 
 class _KeptBy(NamedTuple):
-    """The workflow that keeps a schedule. `state`: after all commands that were sent to it; None: it is to be started."""
+    """The workflow that runs a schedule, and its state after all commands sent to it; None if it has to be started."""
 
     id: str
     state: State | None
@@ -119,7 +125,7 @@ class Signallable(Protocol):
 
 
 class Starts(Protocol):
-    """Workflows of a book, from outside."""
+    """The attributes and methods of `Flow` that schedules use."""
 
     @property
     def app(self) -> Registry: ...
@@ -138,7 +144,11 @@ class Starts(Protocol):
 
 
 def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str, str] = MappingProxyType({})) -> Plan:
-    """Raises InvalidArgument."""
+    """Return the definition of a schedule.
+
+    Raises:
+        InvalidArgument: the call, the name, the times or the attributes are not valid.
+    """
     check_call(call)
     if not name or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
@@ -149,7 +159,7 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
 
 
 def workflow(app: Registry) -> Workflow[..., None]:
-    """The workflow that each schedule is."""
+    """Return the workflow that runs a schedule."""
 
     async def schedule(state: State) -> None:
         inbox = _Inbox()
@@ -175,9 +185,9 @@ class _Inbox:
     """The commands of a schedule in the order in which they came, each with the time when it came.
 
     Attributes:
-        came: commands that came while the schedule waited until it is served.
-        is_served: the newest delivery was a timer. So the workflow's time is that at which a worker serves the schedule; after a command it
-            is the time when that was sent, and no worker may have been there for hours.
+        came: commands that came while the schedule waited until a worker serves it.
+        is_served: the newest delivery was a timer, so the workflow's time is when a worker serves the schedule. After a command
+            the time is when the command was sent, and since then no worker may have run for hours.
     """
 
     def __init__(self) -> None:
@@ -185,7 +195,7 @@ class _Inbox:
         self.is_served = False
 
     async def take(self, state: State) -> tuple[Command | None, int]:
-        """Return the next command and its time; None and the time now: something is due before it."""
+        """Return the next command and its time; None and the time now if a firing is due before it."""
         if self.came:
             return self.came.popleft()
         if state.planned is None or state.paused:
@@ -199,7 +209,7 @@ class _Inbox:
             return None, in_workflow.now_ms()
 
     async def serve(self) -> None:
-        """Wait for a timer, which fires when a worker serves the schedule."""
+        """Wait for a timer, which fires once a worker serves the schedule; queue commands that come in between."""
         try:
             async with asyncio.timeout(SERVED_S):
                 while True:
@@ -214,14 +224,14 @@ class _Inbox:
 
 
 def _without_attributes(state: State) -> State:
-    """Return what is emitted of a state: the same in replays by programs that do not know of attributes."""
+    """Return a state as it is emitted, without attributes: programs that do not know them replay the same value."""
     if state.planned is None:
         return state
     return msgspec.structs.replace(state, planned=msgspec.structs.replace(state.planned, attributes=msgspec.UNSET))
 
 
 def _fire(app: Registry, state: State, until_ms: int) -> State:
-    """Start what is due up to a time, and return the state after that."""
+    """Start the firings that are due up to a time, and return the state after them."""
     found = state.planned
     assert found is not None
     due = schedule_rules.due(state, until_ms, in_workflow.now_ms())
@@ -247,18 +257,18 @@ def _log_skipped(name: str, timing: Timing, skipped: Skipped) -> None:
 
 
 async def view_of(log: Log, id: str) -> View | None:
-    """Return the schedule that a workflow keeps; None: the workflow has ended, or there is none."""
+    """Read the schedule that a workflow runs; None if the workflow has ended or does not exist."""
     held = await inspection.newest(log, id)
     if held is None or held.ended is not None:
         return None
     try:
         return schedule_rules.fold(await inspection.whole_history(log, id))
-    except Trimmed:  # it ended meanwhile
+    except Trimmed:  # the workflow ended in between
         return None
 
 
 class Schedules:
-    """Schedules of a group, from outside.
+    """The schedules of an app.
 
     await worker.flow.schedules.pause("nightly")
     """
@@ -267,10 +277,11 @@ class Schedules:
         self._flow: Final = flow
 
     async def keep(self, plans: Iterable[Plan], wanted: Callable[[Plan], bool] = lambda _: True) -> None:
-        """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out.
+        """Set schedules. An attempt that fails is repeated later and holds up no other schedule; a refused one is logged and left out.
 
         Args:
-            wanted: whether the program has this plan still: an older one is not set after the one that replaced it.
+            plans: the schedules.
+            wanted: returns whether the program still has a plan: a plan is not set after the one that replaced it.
         """
         left, pause = list(plans), pauses()
         while left:
@@ -292,24 +303,36 @@ class Schedules:
         return True
 
     async def set(self, plan: Plan) -> None:
-        """Makes a schedule, or makes it another one; a pause stays. One that failed begins again."""
+        """Create or change a schedule. A paused schedule stays paused; a failed one starts again."""
         kept = await self._find(plan.name)
         if kept.state is None or kept.state.planned != plan.planned:
             await self._send(kept.id, Command("set", plan.planned))
 
     async def pause(self, name: str) -> None:
-        """Nothing is started until `resume`. Raises InvalidArgument: there is none."""
+        """Pause a schedule: it starts no workflows until `resume`.
+
+        Raises:
+            InvalidArgument: there is no such schedule.
+        """
         await self._send(await self._known(name), Command("pause"))
 
     async def resume(self, name: str) -> None:
-        """It goes on; what would have been due meanwhile is not made up for. Raises InvalidArgument: there is none."""
+        """Resume a paused schedule; firings that were due in the pause are not made up for.
+
+        Raises:
+            InvalidArgument: there is no such schedule.
+        """
         await self._send(await self._known(name), Command("resume"))
 
     async def run(self, name: str) -> str:
-        """Start the workflow of a schedule now, as a firing whose time is now; return its id. The schedule goes on as before.
+        """Start the workflow of a schedule now, as a firing whose time is now. The schedule itself does not change.
+
+        Returns:
+            The id of the started workflow.
 
         Raises:
-            InvalidArgument: there is none. AppendUnknown: perhaps it was started.
+            InvalidArgument: there is no such schedule.
+            AppendUnknown: the workflow may or may not have been started.
         """
         view = await view_of(self._flow.log, await self._known(name))
         if view is None or (planned := view.asked.planned) is None:
@@ -321,11 +344,15 @@ class Schedules:
         return started.id
 
     async def remove(self, name: str) -> None:
-        """It starts nothing any more; what it started goes on. A program that still has it makes it anew when its next worker begins."""
+        """Remove a schedule; workflows that it started keep running. A worker whose code has the schedule sets it again when it begins.
+
+        Raises:
+            InvalidArgument: there is no such schedule.
+        """
         await self._send(await self._known(name), Command("remove"))
 
     async def list(self) -> list[Schedule]:
-        """Return all of them, by name."""
+        """Read the state of all schedules, sorted by name."""
         found = []
         await self._flow.log.book.now(consistency="linearizable")
         ids = {name_of(id): id for id in await self._flow.find(**{ATTRIBUTE: "schedule"})}  # the newest of each
@@ -356,7 +383,11 @@ class Schedules:
         )
 
     async def _known(self, name: str) -> str:
-        """Return the id of the workflow that keeps a schedule. Raises InvalidArgument: none does."""
+        """Return the id of the workflow that runs a schedule.
+
+        Raises:
+            InvalidArgument: there is no such schedule.
+        """
         kept = await self._find(name)
         if kept.state is None or kept.state.planned is None:
             names = [one.name for one in await self.list()]
@@ -364,7 +395,7 @@ class Schedules:
         return kept.id
 
     async def _find(self, name: str) -> _KeptBy:
-        """Return the workflow that keeps a schedule, or may be started to keep it."""
+        """Return the workflow that runs a schedule, or is to be started for it."""
         opened, id = self._flow.log, id_of(name)
         held = await inspection.newest(opened, id, consistency="linearizable")
         again = await newest_start(opened, self._flow.group, AGAIN, name)
@@ -384,6 +415,6 @@ class Schedules:
             handle = await self._flow.start(
                 made, id=id, attributes=attributes | ({} if id == id_of(name) else {AGAIN: name})
             )
-        except IdExpired:  # it ended long ago, and where it began is forgotten
+        except IdExpired:  # the workflow ended long ago, and its start is forgotten
             handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
         await handle.signal(COMMANDS, command)

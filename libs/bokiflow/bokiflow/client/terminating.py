@@ -1,11 +1,11 @@
-"""Ends a workflow without its code, from outside: one that is blocked, one that no worker has the code of, one that ignores `cancel`.
+"""Termination: end a workflow without its code, because it is blocked, no worker has its code, or it ignores `cancel`.
 
-1. A claim that expects the newest one blocks the workflow (`Terminated`): the worker that runs it records nothing more. Not needed where
-   the workflow is blocked already: nothing can be recorded under such a claim.
-2. What it had begun is read; its children are cancelled, its locks are released, its parent is told, and its end is recorded.
+1. A claim that expects the newest one blocks the workflow (`Terminated`), so that its worker can record nothing more. A workflow that is
+   blocked already needs no such claim.
+2. The history is read, and records cancel its children, release its locks, send its end to the parent, and end it.
 
-Both are conditional on the newest claim, so a worker that takes the workflow over between them makes this begin again. If this program
-dies between them, the worker that owns the workflow's partition does the second when it takes it over, and so does a second call.
+Both steps expect the newest claim: if a worker takes the workflow over in between, termination starts over. If this program dies in
+between, the worker that owns the workflow's partition does the second step when it takes the workflow over; so does a second call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ async def terminate(log: Log, id: str, reason: str) -> None:
     """End a workflow; one that has ended stays as it is.
 
     Raises:
-        NoSuchWorkflow. Errors of the log: call it again.
+        NoSuchWorkflow: no workflow has this id.
+        BokiError: an error of the log; call again.
     """
     while True:
         state = await inspection.newest(log, id, consistency="linearizable")
@@ -45,11 +46,15 @@ async def terminate(log: Log, id: str, reason: str) -> None:
             claimed = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=blocked)
             await log.append(records.claim(place, claimed, state.claim, None), settle=True)
         except Conflict:
-            continue  # a worker has taken it over, or ended it
+            continue  # a worker has taken the workflow over, or ended it
 
 
 async def _end(log: Log, place: records.Place, state: Held, reason: str) -> None:
-    """End a workflow that is blocked. Raises Conflict: it was claimed since, or has ended."""
+    """End a blocked workflow.
+
+    Raises:
+        Conflict: the workflow was claimed since, or has ended.
+    """
     history = await inspection.whole_history(log, place.id, consistency="linearizable")
     now_ms = max(log.now_ms(), max((one.time_ms for one in history.records), default=0))
     ended = end_of_blocked(history, terminated(reason), now_ms)
