@@ -21,12 +21,12 @@ from bokiflow.history.partition_fold import PartitionFold, checkpoint
 from bokiflow.model.flow_events import Ended
 from bokiflow.model.outcomes import Outcome
 from bokiflow.retention import collect_rules
-from bokiflow.retention.collect_rules import Over, Own
+from bokiflow.retention.collect_rules import EndedWorkflow, FenceContent
 from bokilib.retention.checkpoint_rules import Ages
 from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=0, retention_ms=3, forget_ms=1, carry_ms=2)
-NOTHING = Own()
+NOTHING = FenceContent()
 ROUNDS = 12
 """Ticks in which a collector that runs alone trims everything."""
 
@@ -66,7 +66,7 @@ class Hand:
 
     step: str = "idle"
     over: Row | None = None
-    own: Own = NOTHING
+    own: FenceContent = NOTHING
     place: int = 0
     now: int = 0
 
@@ -95,11 +95,11 @@ class Id:
     def newest(self) -> int:
         return max((row.seqnum for row in self.log if "o" in row.streams and row.seqnum > self.gone), default=0)
 
-    def own(self, place: int) -> Own:
+    def own(self, place: int) -> FenceContent:
         rows = [row for row in self.rows("o") if row.seqnum <= place]
         if not rows:
-            return Own(emptied=self.newest() > 0)
-        return Own(rows[-1].seqnum, start=rows[-1].start if rows[-1].kind != "S" else 0, oldest=rows[0].seqnum)
+            return FenceContent(emptied=self.newest() > 0)
+        return FenceContent(rows[-1].seqnum, start=rows[-1].start if rows[-1].kind != "S" else 0, oldest=rows[0].seqnum)
 
     def appended(self, streams: str, kind: str, start: int = 0, done: int = 0) -> Id:
         row = Row(len(self.log) + 1, self.now, streams, kind, start or len(self.log) + 1, done)
@@ -208,7 +208,7 @@ class Id:
         over = hand.over
         assert over is not None
         ended = Ended("x", over.start, "n", "d", Outcome(), 0)
-        one = Over("x", 0, over.seqnum, over.time, over.done, ended)
+        one = EndedWorkflow("x", 0, over.seqnum, over.time, over.done, ended)
         return collect_rules.fate(one, hand.own, hand.now, AGES, pressing=False)
 
     def _tidied(self) -> Id:

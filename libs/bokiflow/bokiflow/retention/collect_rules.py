@@ -60,7 +60,7 @@ class Histories(NamedTuple):
 HISTORIES: Final = Histories()
 
 
-class Over(NamedTuple):
+class EndedWorkflow(NamedTuple):
     """A workflow that ended, as a record in its partition's stream has it.
 
     Attributes:
@@ -107,7 +107,7 @@ class Measured:
         self.last = 0
         self._minutes: dict[int, _Minute] = {}
 
-    def ended(self, one: Over) -> None:
+    def ended(self, one: EndedWorkflow) -> None:
         """Count the history of a workflow, by the record of its end."""
         if one.time_ms == one.done_ms:  # otherwise the end is repeated, and the history was rewritten or trimmed
             minute = one.done_ms // MINUTE_MS
@@ -142,7 +142,7 @@ def kept_since(several: Iterable[Measured], most_bytes: int) -> int:
     return 0
 
 
-class Own(NamedTuple):
+class FenceContent(NamedTuple):
     """The content of a workflow's fence stream.
 
     Attributes:
@@ -150,14 +150,14 @@ class Own(NamedTuple):
         emptied: there were records, and the log remembers that they are trimmed.
         start: the seqnum of the start of a workflow that ended; 0 if it did not end.
         oldest: the seqnum of the oldest record; 0 if there is none.
-        over: the end of the workflow; None if it did not end.
+        end: the end of the workflow; None if it did not end.
     """
 
     newest: int = 0
     emptied: bool = False
     start: int = 0
     oldest: int = 0
-    over: Over | None = None
+    end: EndedWorkflow | None = None
 
     @property
     def gone(self) -> bool:
@@ -168,16 +168,16 @@ class Own(NamedTuple):
 Fate: TypeAlias = Literal["drop", "trim", "tomb", "forget", "keep"]
 
 
-def over(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Over | None:
+def ended_workflow(seqnum: int, time_ms: int, event: AnyFlowEvent) -> EndedWorkflow | None:
     """Return the ended workflow of an event in a partition's stream; None if the event is no end."""
     if isinstance(event, Ended):
-        return Over(event.id, partition_of(event.id), seqnum, time_ms, time_ms, event)
+        return EndedWorkflow(event.id, partition_of(event.id), seqnum, time_ms, time_ms, event)
     if isinstance(event, Tombed):
-        return Over(event.id, partition_of(event.id), seqnum, time_ms, event.done_ms, event.ended, event.large)
+        return EndedWorkflow(event.id, partition_of(event.id), seqnum, time_ms, event.done_ms, event.ended, event.large)
     return None
 
 
-def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fate:
+def fate(one: EndedWorkflow, own: FenceContent, now_ms: int, ages: Ages, *, pressing: bool) -> Fate:
     """Decide what to do with an end in a partition's stream.
 
     Args:
@@ -213,35 +213,37 @@ def looked_at(ages: Ages, *, pressing: bool) -> int:
     return min(carried_at(ages, pressing=pressing), max(ages.retention_ms, ages.forget_ms + 1))
 
 
-def fate_of_history(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["trim", "keep", "pass"]:
+def fate_of_history(
+    one: EndedWorkflow, now_ms: int, histories: Histories, ages: Ages
+) -> Literal["trim", "keep", "pass"]:
     """Decide what to do with the history of an ended workflow, at a record of its end.
 
     Returns:
         "trim" to trim it, "keep" to check it again at this record, "pass" if this record does not decide: the history is trimmed already,
         or it is kept for longer than a term lives and the repeated ends decide (`outlives`).
     """
-    kept_ms = histories.kept_ms(over.ended)
-    if kept_ms > ages.carry_ms or over.time_ms - over.done_ms >= max(kept_ms, 1):
+    kept_ms = histories.kept_ms(one.ended)
+    if kept_ms > ages.carry_ms or one.time_ms - one.done_ms >= max(kept_ms, 1):
         return "pass"
-    return "trim" if now_ms - over.done_ms >= kept_ms else "keep"
+    return "trim" if now_ms - one.done_ms >= kept_ms else "keep"
 
 
-def outlives(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["rewrite", "trim", "pass"]:
+def outlives(one: EndedWorkflow, now_ms: int, histories: Histories, ages: Ages) -> Literal["rewrite", "trim", "pass"]:
     """Decide what to do with the history of a workflow whose end is repeated now.
 
     Returns:
         "rewrite" to append it again, "trim" to trim it, "pass" if `fate_of_history` decides.
     """
-    kept_ms = histories.kept_ms(over.ended)
+    kept_ms = histories.kept_ms(one.ended)
     if kept_ms <= ages.carry_ms:
         return "pass"
-    if now_ms - over.done_ms < kept_ms:
+    if now_ms - one.done_ms < kept_ms:
         return "rewrite"
-    return "trim" if over.time_ms - over.done_ms < kept_ms else "pass"
+    return "trim" if one.time_ms - one.done_ms < kept_ms else "pass"
 
 
 def fate_of_sent(
-    own: Own, seqnum: int, time_ms: int, now_ms: int, histories: Histories, ages: Ages
+    own: FenceContent, seqnum: int, time_ms: int, now_ms: int, histories: Histories, ages: Ages
 ) -> Literal["pass", "trim", "forget", "hold"]:
     """Decide what to do with a signal or another event sent to a workflow that does not run.
 
@@ -257,14 +259,14 @@ def fate_of_sent(
         "pass" if it is trimmed with the workflow's history, "trim" to trim it, "forget" to forget the stream, "hold" to check it again
         later, for which the partition's stream has to stay.
     """
-    if own.newest and own.over is None:
+    if own.newest and own.end is None:
         return "pass"
-    if own.over is not None:
-        kept_ms = histories.kept_ms(own.over.ended)
-        before_end = seqnum < own.newest and own.over.time_ms == own.over.done_ms
-        if before_end or (kept_ms > ages.carry_ms and now_ms - own.over.done_ms < kept_ms):
+    if own.end is not None:
+        kept_ms = histories.kept_ms(own.end.ended)
+        before_end = seqnum < own.newest and own.end.time_ms == own.end.done_ms
+        if before_end or (kept_ms > ages.carry_ms and now_ms - own.end.done_ms < kept_ms):
             return "pass"
-        due_ms = max(own.over.done_ms + kept_ms, time_ms + ages.grace_ms)
+        due_ms = max(own.end.done_ms + kept_ms, time_ms + ages.grace_ms)
         return "trim" if now_ms >= due_ms else "hold"
     return "forget" if now_ms - time_ms > ages.forget_ms else "hold"
 
@@ -282,13 +284,13 @@ def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: 
     return starts >= max(STARTS_BETWEEN, unfinished) or bool(oldest_ms and now_ms - oldest_ms >= carry_ms)
 
 
-def tomb(one: Over, large: int) -> Tombed:
+def tomb(one: EndedWorkflow, large: int) -> Tombed:
     """Return the event that repeats an end. `large` is the seqnum of the outcome if it has a record of its own, else 0."""
     ended = msgspec.structs.replace(one.ended if not large else _without_outcome(one.ended), parts=())
     return Tombed(one.id, ended, one.done_ms, large)
 
 
-def is_large(one: Over) -> bool:
+def is_large(one: EndedWorkflow) -> bool:
     """Return whether the outcome of a workflow is too large for a tomb."""
     return bool(one.large) or size_of(one.ended.outcome) > LARGE_BYTES
 
@@ -300,9 +302,9 @@ def _without_outcome(ended: Ended) -> Ended:
     return msgspec.structs.replace(ended, outcome=Outcome(None, short))
 
 
-def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over, Tombed]]]:
+def batches(several: Iterable[tuple[EndedWorkflow, Tombed]]) -> Iterator[list[tuple[EndedWorkflow, Tombed]]]:
     """Divide tombs, in order, into as few records as can have them: up to 254 tombs of one partition in a record."""
-    batch: list[tuple[Over, Tombed]] = []
+    batch: list[tuple[EndedWorkflow, Tombed]] = []
     size = tags = 0
     partitions: set[int] = set()
     for one, event in several:
@@ -320,7 +322,7 @@ def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over,
         yield batch
 
 
-class Marks:
+class TrimMarks:
     """Places below which the partitions' streams of ends may be trimmed; filled while the streams are read in order."""
 
     def __init__(self) -> None:

@@ -40,7 +40,15 @@ from bokiflow.model.flow_events import (
 from bokiflow.model.flush import RECORD_BYTES, size_of
 from bokiflow.model.histories import History
 from bokiflow.retention import collect_rules as rules
-from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories, Marks, Measured, Over, Own
+from bokiflow.retention.collect_rules import (
+    AGES,
+    HISTORIES,
+    EndedWorkflow,
+    FenceContent,
+    Histories,
+    Measured,
+    TrimMarks,
+)
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
@@ -183,8 +191,8 @@ class Collector:
         ended = await self._trim_histories(partitions, place, now_ms)
         ended += await self._trim_beyond_bound(partitions, place, now_ms)
         done = Collected(ended=ended)
-        chunk: list[Over] = []
-        marks = Marks()
+        chunk: list[EndedWorkflow] = []
+        marks = TrimMarks()
         pressing: bool | None = None
         overdue_ms = 0
         async for record, events in self._read({tags.flow_done(self._group, one): one for one in partitions}, 1, place):
@@ -204,8 +212,10 @@ class Collector:
         self.metrics.overdue(overdue_ms)
         return done
 
-    def _over_in(self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]) -> list[Over]:
-        found = [rules.over(record.seqnum, record.time_ms, event) for event in events]
+    def _over_in(
+        self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]
+    ) -> list[EndedWorkflow]:
+        found = [rules.ended_workflow(record.seqnum, record.time_ms, event) for event in events]
         return [
             one
             for one in found
@@ -278,12 +288,12 @@ class Collector:
             log.info("histories trimmed early: beyond the bound in bytes", histories=count, bytes=self._histories.bytes)
         return count
 
-    def _trim_history(self, one: Over, keep: int) -> None:
+    def _trim_history(self, one: EndedWorkflow, keep: int) -> None:
         self._trimmer.add(tags.flow_history(one.id), keep)
         for tag in shortening.outputs(one.id, one.ended.topics):
             self._trimmer.add(tag, keep)
 
-    async def _outliving(self, several: Sequence[Over], now_ms: int) -> None:
+    async def _outliving(self, several: Sequence[EndedWorkflow], now_ms: int) -> None:
         """Rewrite histories that are kept for longer than a term lives, before the ends of their workflows are repeated."""
         while self._rewritten and self._rewritten[0][0] <= now_ms - self.ages.carry_ms:
             self._rewritten.popleft()
@@ -294,7 +304,7 @@ class Collector:
         for at in range(0, len(kept), HISTORIES_AT_ONCE):
             await asyncio.gather(*(self._rewrite(one, now_ms) for one in kept[at : at + HISTORIES_AT_ONCE]))
 
-    async def _rewrite(self, one: Over, now_ms: int) -> None:
+    async def _rewrite(self, one: EndedWorkflow, now_ms: int) -> None:
         place, fence = records.Place(one.id, self._group), {tags.flow_own(one.id): one.seqnum}
         covers = await self._log.book.now()
         try:
@@ -314,7 +324,7 @@ class Collector:
         self._trim_history(one, covers + 1)
 
     async def _chunk(
-        self, chunk: Sequence[Over], marks: Marks, place: int, now_ms: int, *, pressing: bool
+        self, chunk: Sequence[EndedWorkflow], marks: TrimMarks, place: int, now_ms: int, *, pressing: bool
     ) -> Collected:
         """Apply the rules to some ended workflows, in the order in which they are in the partitions' streams."""
         if not chunk:
@@ -350,16 +360,16 @@ class Collector:
         return Collected(tombs=len(tombed), forgotten=len(forgotten))
 
     @staticmethod
-    def _topics(one: Over) -> list[str]:
+    def _topics(one: EndedWorkflow) -> list[str]:
         return [*one.ended.topics, *([inspection.RESULT] if one.large else [])]
 
     @staticmethod
-    def _attributes(one: Over) -> list[str]:
+    def _attributes(one: EndedWorkflow) -> list[str]:
         return records.attribute_tags(one.id, one.ended.attributes)
 
-    async def _append_tombs(self, several: Sequence[Over]) -> list[Over]:
+    async def _append_tombs(self, several: Sequence[EndedWorkflow]) -> list[EndedWorkflow]:
         """Repeat the ends of workflows; return those that were. The others were repeated or forgotten by another process."""
-        tombed: list[Over] = []
+        tombed: list[EndedWorkflow] = []
         made = [(one, rules.tomb(one, await self._apart(one) if rules.is_large(one) else 0)) for one in several]
         for batch in rules.batches(made):
             left = batch
@@ -386,7 +396,7 @@ class Collector:
                 break
         return tombed
 
-    async def _apart(self, one: Over) -> int:
+    async def _apart(self, one: EndedWorkflow) -> int:
         """Append a large outcome again, in a record of its own; return the seqnum."""
         state = Held(one.seqnum, "", one.ended, one.large)
         ended = await inspection.outcome_of(self._log, one.id, state)
@@ -398,9 +408,9 @@ class Collector:
         except Conflict:
             return one.large or one.seqnum  # the append of its tomb will fail, too
 
-    async def _owns(self, ids: Sequence[str], place: int) -> dict[str, Own]:
+    async def _owns(self, ids: Sequence[str], place: int) -> dict[str, FenceContent]:
         """Read the fences of workflows as of a place."""
-        found = dict.fromkeys(ids, Own())
+        found = dict.fromkeys(ids, FenceContent())
         names: dict[str, list[str]] = {}
         for id in found:
             names.setdefault(tags.flow_own(id), []).append(id)
@@ -418,8 +428,8 @@ class Collector:
                         assert state is not None
                         start = state.ended.start if state.ended is not None else 0
                         oldest = found[event.id].oldest or item.seqnum
-                        over = rules.over(item.seqnum, item.time_ms, event)
-                        found[event.id] = Own(item.seqnum, start=start, oldest=oldest, over=over)
+                        end = rules.ended_workflow(item.seqnum, item.time_ms, event)
+                        found[event.id] = FenceContent(item.seqnum, start=start, oldest=oldest, end=end)
         return found
 
     async def tidy(self, tag: str) -> None:

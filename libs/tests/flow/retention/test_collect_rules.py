@@ -9,7 +9,7 @@ from bokiflow.history.instance_state import status_of
 from bokiflow.model.flow_events import Ended, Started, Tombed
 from bokiflow.model.outcomes import Failure, Outcome, failed
 from bokiflow.retention import collect_rules as rules
-from bokiflow.retention.collect_rules import Histories, Marks, Measured, Over, Own, kept_since
+from bokiflow.retention.collect_rules import EndedWorkflow, FenceContent, Histories, Measured, TrimMarks, kept_since
 from bokilib.records.tags import partition_of
 from bokilib.retention.checkpoint_rules import Ages
 
@@ -20,32 +20,34 @@ ENDED = Ended("x", 5, "n", "d", Outcome(1), 0)
 HISTORIES = Histories(ms=100, failed_ms=400)
 
 
-def over(time_ms: int = 0, done_ms: int = 0, seqnum: int = 9) -> Over:
-    return Over("x", 3, seqnum, time_ms, done_ms, ENDED)
+def workflow_ended(time_ms: int = 0, done_ms: int = 0, seqnum: int = 9) -> EndedWorkflow:
+    return EndedWorkflow("x", 3, seqnum, time_ms, done_ms, ENDED)
 
 
-FAILED = Over("x", 3, 9, 0, 0, Ended("x", 5, "n", "d", failed(ValueError("no")), 0))
+FAILED = EndedWorkflow("x", 3, 9, 0, 0, Ended("x", 5, "n", "d", failed(ValueError("no")), 0))
 
 
 @pytest.mark.parametrize(
     ("one", "own", "now_ms", "pressing", "expected"),
     [
-        (over(), Own(), 0, False, "drop"),
-        (over(), Own(emptied=True), 50, False, "keep"),
-        (over(), Own(emptied=True), 51, False, "forget"),
-        (over(), Own(12, start=5), 0, False, "trim"),
-        (over(), Own(12, start=11), 0, False, "drop"),
-        (over(), Own(12), 0, False, "drop"),
-        (over(), Own(9, start=5), 199, False, "keep"),
-        (over(), Own(9, start=5), 200, False, "tomb"),
-        (over(), Own(9, start=5), 100, True, "tomb"),
-        (over(), Own(9, start=5), 99, True, "keep"),
-        (over(900, 0), Own(9, start=5), 1_000, False, "forget"),
-        (over(960, 0), Own(9, start=5), 1_000, False, "keep"),
-        (over(700, 1), Own(9, start=5), 1_000, False, "tomb"),
+        (workflow_ended(), FenceContent(), 0, False, "drop"),
+        (workflow_ended(), FenceContent(emptied=True), 50, False, "keep"),
+        (workflow_ended(), FenceContent(emptied=True), 51, False, "forget"),
+        (workflow_ended(), FenceContent(12, start=5), 0, False, "trim"),
+        (workflow_ended(), FenceContent(12, start=11), 0, False, "drop"),
+        (workflow_ended(), FenceContent(12), 0, False, "drop"),
+        (workflow_ended(), FenceContent(9, start=5), 199, False, "keep"),
+        (workflow_ended(), FenceContent(9, start=5), 200, False, "tomb"),
+        (workflow_ended(), FenceContent(9, start=5), 100, True, "tomb"),
+        (workflow_ended(), FenceContent(9, start=5), 99, True, "keep"),
+        (workflow_ended(900, 0), FenceContent(9, start=5), 1_000, False, "forget"),
+        (workflow_ended(960, 0), FenceContent(9, start=5), 1_000, False, "keep"),
+        (workflow_ended(700, 1), FenceContent(9, start=5), 1_000, False, "tomb"),
     ],
 )
-def test_what_is_done_about_an_end(one: Over, own: Own, now_ms: int, pressing: bool, expected: str) -> None:
+def test_what_is_done_about_an_end(
+    one: EndedWorkflow, own: FenceContent, now_ms: int, pressing: bool, expected: str
+) -> None:
     assert rules.fate(one, own, now_ms, AGES, pressing=pressing) == expected
 
 
@@ -53,7 +55,7 @@ def test_retention_does_not_begin_anew_with_a_tomb() -> None:
     """Whenever it is repeated, it is forgotten soon after retention is over."""
     time_ms = 0
     for now_ms in range(0, 3_000, 10):
-        fate = rules.fate(over(time_ms), Own(9, start=5), now_ms, AGES, pressing=False)
+        fate = rules.fate(workflow_ended(time_ms), FenceContent(9, start=5), now_ms, AGES, pressing=False)
         if fate == "tomb":
             time_ms = now_ms
         if fate == "forget":
@@ -66,25 +68,25 @@ def test_nothing_is_due_before_it_is_looked_at() -> None:
     for ages in (AGES, AGES._replace(retention_ms=60), AGES._replace(retention_ms=10)):
         for pressing in (False, True):
             for age_ms in range(rules.looked_at(ages, pressing=pressing)):
-                assert rules.fate(over(), Own(9, start=5), age_ms, ages, pressing=pressing) == "keep"
+                assert rules.fate(workflow_ended(), FenceContent(9, start=5), age_ms, ages, pressing=pressing) == "keep"
 
 
 @pytest.mark.parametrize(
     ("own", "seqnum", "age_ms", "expected"),
     [
-        (Own(9), 7, 10_000, "pass"),
-        (Own(9, over=over()), 8, 10_000, "pass"),
-        (Own(9, over=over()), 10, 99, "hold"),
-        (Own(9, over=over()), 10, 100, "trim"),
-        (Own(9, over=over(150)), 8, 99, "hold"),
-        (Own(9, over=FAILED), 10, 399, "pass"),
-        (Own(9, over=FAILED), 10, 400, "trim"),
-        (Own(), 8, 50, "hold"),
-        (Own(), 8, 51, "forget"),
-        (Own(emptied=True), 8, 51, "forget"),
+        (FenceContent(9), 7, 10_000, "pass"),
+        (FenceContent(9, end=workflow_ended()), 8, 10_000, "pass"),
+        (FenceContent(9, end=workflow_ended()), 10, 99, "hold"),
+        (FenceContent(9, end=workflow_ended()), 10, 100, "trim"),
+        (FenceContent(9, end=workflow_ended(150)), 8, 99, "hold"),
+        (FenceContent(9, end=FAILED), 10, 399, "pass"),
+        (FenceContent(9, end=FAILED), 10, 400, "trim"),
+        (FenceContent(), 8, 50, "hold"),
+        (FenceContent(), 8, 51, "forget"),
+        (FenceContent(emptied=True), 8, 51, "forget"),
     ],
 )
-def test_what_becomes_of_what_was_sent_to_nobody(own: Own, seqnum: int, age_ms: int, expected: str) -> None:
+def test_what_becomes_of_what_was_sent_to_nobody(own: FenceContent, seqnum: int, age_ms: int, expected: str) -> None:
     """Before the end of a workflow, it is a part of its history; after it, it waits for the history to go."""
     assert rules.fate_of_sent(own, seqnum, 0, age_ms, HISTORIES, AGES) == expected
 
@@ -93,7 +95,7 @@ def test_a_history_goes_when_it_is_due_whenever_its_end_is_repeated() -> None:
     """Of each age at which it may be repeated: it is trimmed once it is due, and not before, by one rule or the other."""
     for ended in (ENDED, FAILED.ended):
         for first in range(1, AGES.carry_ms + 1, 7):
-            record = Over("x", 3, 9, 0, 0, ended)
+            record = EndedWorkflow("x", 3, 9, 0, 0, ended)
             trimmed: list[int] = []
             for now_ms in range(AGES.retention_ms):
                 if rules.fate_of_history(record, now_ms, HISTORIES, AGES) == "trim":
@@ -116,7 +118,7 @@ def test_a_partition_is_checkpointed_after_so_many_starts_or_when_it_is_old() ->
 
 
 def test_records_take_254_tombs_of_a_partition_and_no_more_streams_than_fit() -> None:
-    plain = [(over(seqnum=number), Tombed("x", ENDED, 0)) for number in range(600)]
+    plain = [(workflow_ended(seqnum=number), Tombed("x", ENDED, 0)) for number in range(600)]
     assert [len(batch) for batch in rules.batches(plain)] == [254, 254, 92]
     many = [(one._replace(partition=number % 64), event) for number, (one, event) in enumerate(plain)]
     for batch in rules.batches(many):
@@ -129,27 +131,33 @@ def test_records_take_254_tombs_of_a_partition_and_no_more_streams_than_fit() ->
 
 def test_a_large_failure_is_a_failure_in_the_tomb_too() -> None:
     failure = Failure("builtins:ValueError", "no price " + "y" * 5_000, ["y" * 5_000])
-    failed = over()._replace(ended=Ended("x", 5, "n", "d", Outcome(None, failure), 0))
+    failed = workflow_ended()._replace(ended=Ended("x", 5, "n", "d", Outcome(None, failure), 0))
     ended = rules.tomb(failed, 77).ended
     assert rules.is_large(failed) and status_of(ended, "") == "failed"
     assert ended.outcome.error == Failure("builtins:ValueError", failure.message[: rules.MESSAGE_CHARS])
 
 
 def test_a_large_result_is_not_in_the_tomb() -> None:
-    large = over()._replace(ended=Ended("x", 5, "n", "d", Outcome("y" * 5_000), 0))
-    assert rules.is_large(large) and not rules.is_large(over()) and rules.is_large(over()._replace(large=8))
+    large = workflow_ended()._replace(ended=Ended("x", 5, "n", "d", Outcome("y" * 5_000), 0))
+    assert (
+        rules.is_large(large)
+        and not rules.is_large(workflow_ended())
+        and rules.is_large(workflow_ended()._replace(large=8))
+    )
     assert rules.tomb(large, 77) == Tombed("x", ENDED_WITHOUT, 0, 77)
-    assert rules.tomb(over(), 0) == Tombed("x", ENDED, 0)
-    assert rules.over(4, 7, ENDED) == Over("x", partition_of("x"), 4, 7, 7, ENDED)
-    assert rules.over(4, 7, Tombed("x", ENDED, 2, 1)) == Over("x", partition_of("x"), 4, 7, 2, ENDED, 1)
-    assert rules.over(4, 7, Started("x", "n", "d", [], 0)) is None
+    assert rules.tomb(workflow_ended(), 0) == Tombed("x", ENDED, 0)
+    assert rules.ended_workflow(4, 7, ENDED) == EndedWorkflow("x", partition_of("x"), 4, 7, 7, ENDED)
+    assert rules.ended_workflow(4, 7, Tombed("x", ENDED, 2, 1)) == EndedWorkflow(
+        "x", partition_of("x"), 4, 7, 2, ENDED, 1
+    )
+    assert rules.ended_workflow(4, 7, Started("x", "n", "d", [], 0)) is None
 
 
 ENDED_WITHOUT = Ended("x", 5, "n", "d", Outcome(), 0)
 
 
 def test_streams_are_trimmed_below_the_first_that_is_needed() -> None:
-    marks = Marks()
+    marks = TrimMarks()
     for partition, seqnum in ((1, 3), (1, 4), (2, 3)):
         marks.dropped(partition, seqnum)
     marks.kept(1, 4)
@@ -160,9 +168,11 @@ def test_streams_are_trimmed_below_the_first_that_is_needed() -> None:
 def test_the_oldest_minutes_beyond_a_bound_in_bytes_go() -> None:
     one, other = Measured(), Measured()
     for seqnum, (minute, size) in enumerate([(5, 10), (6, 20), (6, 5), (8, 40)], 1):
-        one.ended(over(60_000 * minute, 60_000 * minute, seqnum)._replace(ended=ended_of(size)))
-    other.ended(over(60_000 * 7, 60_000 * 7, 9)._replace(ended=ended_of(30)))
-    other.ended(over(60_000 * 9, 60_000 * 7, 10)._replace(ended=ended_of(1_000)))  # repeated: not counted again
+        one.ended(workflow_ended(60_000 * minute, 60_000 * minute, seqnum)._replace(ended=ended_of(size)))
+    other.ended(workflow_ended(60_000 * 7, 60_000 * 7, 9)._replace(ended=ended_of(30)))
+    other.ended(
+        workflow_ended(60_000 * 9, 60_000 * 7, 10)._replace(ended=ended_of(1_000))
+    )  # repeated: not counted again
     both = [one, other]
     assert [kept_since(both, bound) // 60_000 for bound in (105, 104, 95, 94, 70, 69, 40, 39)] == [
         0,
