@@ -222,10 +222,10 @@ class Members:
     def _take_note(self, event: Heartbeat, record: boki.Record, *, is_new: bool) -> None:
         assert self._observer is not None
         lease_s = event.lease_ms / 1_000
+        self._newest[event.member] = record.seqnum
         if not is_new:
             self._observer.set_lease(event.member, lease_s)
             return
-        self._newest[event.member] = record.seqnum
         if event.member == self.name:
             self._came = record.seqnum, record.time_ms
             self._correct_clock()

@@ -45,6 +45,19 @@ async def test_members_see_each_other_and_old_heartbeats_are_trimmed(cluster: Me
         assert len(left) == 2, "of each the newest"
 
 
+async def test_the_heartbeat_of_a_member_not_heard_yet_is_kept_for_its_lease(cluster: MemoryCluster) -> None:
+    """A third member learns the long lease from it."""
+    book = (await cluster.connect()).book("b")
+    long = Members(Log(book), "g", "long", lease_s=1e6)
+    kept = await long.beat()
+    async with Members(Log((await cluster.connect()).book("b")), "g", "short", lease_s=3.0) as short:
+        newest = await short.beat()
+        await until(lambda: short._newest.get("short", 0) >= newest)
+        await short._trim()
+        found = [item.seqnum async for item in book.read(tags.member("g")) if not isinstance(item, boki.Gap)]
+        assert found[0] == kept
+
+
 async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> None:
     log = Log((await cluster.connect()).book("b"))
     async with Members(log, "g", "a") as a, Members(log, "h", "b") as b:
