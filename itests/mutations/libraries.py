@@ -37,6 +37,16 @@ bokiflow libs/tests/flow/runtime/test_instance.py::test_an_error_whose_class_is_
 -        lost = None if error is None else missing_class(error, *self._places(wait))
 +        lost = None
 
+partitions are dealt among the workers that were heard
+bokiflow libs/tests/flow/worker/test_peers.py::test_a_holder_that_was_not_heard_yet_keeps_its_share
+-assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(over))
++assigned(self.name, self._peers.alive())
+
+what a holder took is claimed back at once
+bokiflow libs/tests/flow/worker/test_peers.py::test_workers_that_disagree_move_a_partition_once_a_beat
+-                self.lost.add(event.partition)
++                pass
+
 what is begun in vain is begun again at once
 bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker
 -        if cancelled or not lost or not left_ms:

@@ -27,6 +27,7 @@ class PartitionOwner:
 
     Attributes:
         worker: this one's name. holders: of partitions that were claimed. mine: seqnums of its claims.
+        lost: partitions that other workers took from this one. The worker empties it at each beat.
         claimed_ms: when the newest claims were made that were read, by the clock of the log.
     """
 
@@ -41,6 +42,7 @@ class PartitionOwner:
         self.worker: Final = worker
         self.holders: Final[dict[int, str]] = {}
         self.mine: Final[dict[int, int]] = {}
+        self.lost: Final[set[int]] = set()
         self._log: Final = log
         self._group: Final = group
         self.claimed_ms: Final[dict[int, int]] = {}
@@ -85,6 +87,8 @@ class PartitionOwner:
             if seqnum <= self._newest.get(event.partition, 0):
                 continue
             self._newest[event.partition] = seqnum
+            if event.worker and event.worker != self.worker == self.holders.get(event.partition):
+                self.lost.add(event.partition)
             if event.worker:
                 self.holders[event.partition] = event.worker
             else:

@@ -6,7 +6,7 @@ moves only its share. It is a wish: who owns a partition is the newest claim of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import xxhash
 
@@ -24,13 +24,31 @@ def _weight(worker: str, partition: int) -> tuple[int, str]:
 
 
 def to_claim(
-    wanted: Sequence[int], holders: Mapping[int, str], me: str, over: Iterable[str], *, settled: bool
+    wanted: Sequence[int],
+    holders: Mapping[int, str],
+    me: str,
+    over: Iterable[str],
+    *,
+    settled: bool,
+    lost: Container[int] = (),
 ) -> list[int]:
-    """What to claim now: of what is wanted, what nobody holds or whoever holds it is over; the rest once the view has settled.
+    """Return the partitions to claim now, in order.
+
+    A wanted partition that no living worker holds is claimed at once, one of a living holder once the view has settled. One that its
+    holder took from this worker rests until the next beat, although the holder may be silent: workers that disagree move partitions once
+    a beat, and not at the speed of the log.
 
     Args:
-        holders: of partitions that were claimed. over: workers that are known to be gone.
-        settled: a whole lease was listened to, so that who is alive is known.
+        wanted: partitions that the worker should have.
+        holders: of partitions that were claimed.
+        me: the worker.
+        over: workers that are known to be gone.
+        settled: the worker listened for a whole lease, so it knows the living workers.
+        lost: partitions that others took from this worker since its last beat.
     """
     gone = set(over)
-    return [one for one in wanted if holders.get(one) != me and (settled or one not in holders or holders[one] in gone)]
+    return [
+        one
+        for one in wanted
+        if (holder := holders.get(one)) != me and (holder is None or (one not in lost and (settled or holder in gone)))
+    ]

@@ -330,6 +330,7 @@ class Worker:
             await asyncio.sleep(look_in_s)
             self._warn_if_late(due_s)
             try:
+                self._partitions.lost.clear()
                 await self._round()
                 self._peers.warn_of_namesakes()
                 self._retry()
@@ -413,10 +414,12 @@ class Worker:
     def _to_claim(self) -> list[int]:
         holders = self._partitions.holders
         over = [name for name in sorted(set(holders.values())) if self._peers.leaves(name)]
-        if not self._peers.settled():  # until others are known: whatever nobody has
-            return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False)
-        wanted = assigned(self.name, self._peers.alive())
-        return to_claim(wanted, holders, self.name, over, settled=True)
+        if self._peers.settled():
+            # A holder may be alive and not heard yet: its lease may be longer than this worker has listened.
+            wanted = assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(over))
+            return to_claim(wanted, holders, self.name, over, settled=True, lost=self._partitions.lost)
+        # Until others are known, a worker takes what no other has.
+        return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False, lost=self._partitions.lost)
 
     async def _load(self, partitions: list[int], seqnum: int) -> None:
         """What is there of partitions that were claimed at a place. Whoever runs something has seen the time of his own claim."""

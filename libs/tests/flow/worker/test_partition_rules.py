@@ -19,3 +19,10 @@ def test_until_the_view_has_settled_only_what_nobody_living_holds_is_claimed() -
     holders = {0: "me", 1: "dead", 2: "alive"}
     assert to_claim([0, 1, 2, 3], holders, "me", ["dead"], settled=False) == [1, 3]
     assert to_claim([0, 1, 2, 3], holders, "me", ["dead"], settled=True) == [1, 2, 3]
+
+
+def test_what_its_holder_took_from_this_worker_rests_and_what_is_free_does_not() -> None:
+    holders = {0: "me", 1: "dead", 2: "alive"}
+    assert to_claim([0, 1, 2, 3], holders, "me", ["dead"], settled=True, lost=[1, 2, 3]) == [3]
+    assert to_claim([0, 1, 2, 3], holders, "me", ["dead"], settled=False, lost=[1]) == [3]
+    assert to_claim([0, 1, 2, 3], holders, "me", ["dead"], settled=True, lost=[2]) == [1, 3]

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from bokiflow.model.flow_events import Leaving
+import boki
+from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
+from bokiflow import App, Worker
+from bokiflow.model.flow_events import PICKER, Leaving, PartitionClaimed
+from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow.worker.partition_owner import PartitionOwner
 from bokiflow.worker.peers import Peers
 from bokilib.append.log import Log
+from bokilib.follow.follower import Follower
+from bokilib.records import tags
+from bokilib.testing import FaultyBook
 from libs.tests.flow.conftest import until
+
+GROUP = "shop"
+OPERATION_S = 0.01
+"""An operation of the log takes so long: without it, workers that take partitions from each other would stop virtual time."""
+
+
+async def slow_log(cluster: MemoryCluster) -> Log:
+    async def pause(number: int) -> None:
+        await let_pass(OPERATION_S)
+
+    return Log(FaultyBook((await cluster.connect()).book("shop"), pause=pause))
+
+
+async def claims(log: Log) -> list[int]:
+    """Return the seqnums of the claims of all partitions, a claim of each partition by itself."""
+    found = []
+    for partition in range(tags.PARTITIONS):
+        async for item in log.book.read(tags.flow_partition_owner(GROUP, partition)):
+            assert not isinstance(item, boki.Gap)
+            events = PICKER.of(item.seqnum, await log.open(item))
+            found += [item.seqnum for one in events if isinstance(one, PartitionClaimed) and one.partition == partition]
+    return found
 
 
 async def test_silence_leaving_and_predecessors_are_over_and_namesakes_are_not(log: Log) -> None:
@@ -79,3 +113,41 @@ async def test_a_predecessor_that_is_being_drained_is_no_namesake(log: Log, caps
         new.left(Leaving("g", old.name), 10)
         new.warn_of_namesakes()
     assert "two workers" not in capsys.readouterr().err
+
+
+@in_virtual_time
+async def test_a_holder_that_was_not_heard_yet_keeps_its_share() -> None:
+    """The holder beats each 20 seconds, and a worker that joins is settled after 3: it claimed all, and each took them from the other."""
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        Worker(App(GROUP), await slow_log(cluster), name="long", lease_s=60) as long,
+    ):
+        await let_pass(25)
+        async with Worker(App(GROUP), await slow_log(cluster), name="short", lease_s=3) as short:
+            await let_pass(10)
+            shares = long._partitions.mine, short._partitions.mine
+            assert long.name not in short._peers.alive() and all(shares), "settled, and not heard"
+            assert sorted([*shares[0], *shares[1]]) == list(range(tags.PARTITIONS))
+            moved = len(await claims(Log((await cluster.connect()).book("shop")))) - tags.PARTITIONS
+            assert moved == len(short._partitions.mine)
+
+
+@in_virtual_time
+async def test_workers_that_disagree_move_a_partition_once_a_beat() -> None:
+    """The other one sends no heartbeats, so it counts as dead after a lease, and takes each partition back at once."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        log = await slow_log(cluster)
+        taking: set[asyncio.Task[Any]] = set()
+
+        def take() -> None:
+            taking.add(asyncio.create_task(rival.claim(list(range(tags.PARTITIONS)))))
+
+        rival = PartitionOwner(log, GROUP, "rival.1", take, lambda one, at: None)
+        await rival.look()
+        await rival.claim(list(range(tags.PARTITIONS)))
+        async with Follower(log) as follower, Worker(App(GROUP), await slow_log(cluster), lease_s=3):
+            for partition in range(tags.PARTITIONS):
+                follower.add(tags.flow_partition_owner(GROUP, partition), 1, rival.saw)
+            await let_pass(9)
+            records = len(set(await claims(Log((await cluster.connect()).book("shop")))))
+            assert 4 <= records <= 20, "the worker claims once a second, and the other one after it"
