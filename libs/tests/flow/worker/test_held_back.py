@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, AnyFlowEvent, Claimed, Leaving, Waits
+from bokiflow.runtime.calls import Workflow
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker import held_back
 from bokiflow_tools.living import living
@@ -126,7 +128,11 @@ class Shop:
             await bokiflow.transact(self.store, calls_the_killer)
 
         self.killer, self.healthy, self.in_two, self.sleeper = killer, healthy, in_two, sleeper
-        self.killers = {"killer": killer, "by_hand": again_by_hand, "in_transaction": in_transaction}
+        self.killers: dict[str, Workflow[[], Any]] = {
+            "killer": killer,
+            "by_hand": again_by_hand,
+            "in_transaction": in_transaction,
+        }
 
     def _note(self, id: str) -> None:
         self.begun.setdefault(id, []).append(self._loop.time())
