@@ -78,12 +78,12 @@ bokiflow libs/tests/flow/client/test_results.py::test_a_missing_one_is_told_unle
 +                pass
 
 what made an object anew is taken for a gap
-bokistore libs/tests/store/test_checkpoint_reads.py::test_what_is_made_anew_between_the_two_steps_of_its_forgetting_is_read
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_what_is_made_anew_between_the_two_steps_of_its_forgetting_is_read
 -        start = 1 if empty else covers + 1
 +        start = covers + 1
 
 missing records are taken for replaced unseen
-bokistore libs/tests/store/test_checkpoint_reads.py::test_who_carries_does_not_take_a_missing_history_for_one_that_was_carried
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_who_carries_does_not_take_a_missing_history_for_one_that_was_carried
 -                    await self._check_replaced(subject, newest, start, covers, error)
 +                    pass
 
@@ -178,7 +178,7 @@ bokiqueue libs/tests/queue/push/test_producer.py::test_who_expected_in_vain_gets
 +        failed = [one for one in several if isinstance(error, Conflict)]
 
 a fold ends below its last record
-bokistore libs/tests/store/test_checkpoint_reads.py::test_what_is_forgotten_makes_nothing_else_unreadable
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_what_is_forgotten_makes_nothing_else_unreadable
 -        async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers) + 1):
 +        async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers)):
 @@
@@ -192,7 +192,7 @@ bokistore libs/tests/store/test_checkpoint_reads.py::test_what_is_forgotten_make
 +    async def check_nothing(
 
 finding nothing as of a place proves that nothing was there
-bokistore libs/tests/store/test_checkpoint_reads.py::test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_there
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_there
 -        await self.bases.check_nothing(Subject(name), at)
 +        pass
 
@@ -205,12 +205,12 @@ bokistore libs/tests/store/read/test_snapshot_reads.py::test_what_is_missing_in_
 +            else:
 
 an object that was forgotten and written again has no history
-bokistore libs/tests/store/test_checkpoint_reads.py::test_an_object_that_is_forgotten_and_written_again_during_a_read_is_whole
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_an_object_that_is_forgotten_and_written_again_during_a_read_is_whole
 -            if not await self._misses(subject, start, covers, now.record.seqnum):
 -                return
 
 a history that is replaced twice during a read is missing
-bokistore libs/tests/store/test_checkpoint_reads.py::test_a_history_that_is_replaced_again_and_again_during_a_read_is_not_missing
+bokistore libs/tests/store/read/test_checkpoint_reads.py::test_a_history_that_is_replaced_again_and_again_during_a_read_is_not_missing
 -            if after.places != now.places:
 +            if False and after.places != now.places:
 

@@ -27,7 +27,6 @@ from bokistore.errors import (
     ResultUnknown,
     TransactionTimeout,
 )
-from bokistore.inspection import Version
 from bokistore.model.diff import Change
 from bokistore.model.operations import (
     MISSING,
@@ -43,6 +42,7 @@ from bokistore.model.operations import (
     Set,
 )
 from bokistore.objects import StoreObject
+from bokistore.read.inspection import Version
 from bokistore.read.snapshot import Snapshot
 from bokistore.read.watch import Watched
 from bokistore.store import BokiStore, StoreSettings

@@ -14,9 +14,7 @@ from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import Json, JsonObject, copy_json
 from bokilib.records.contribution import Contribution
-from bokistore import inspection
 from bokistore.errors import HistoryMissing, ResultUnknown
-from bokistore.inspection import Version
 from bokistore.model.diff import Change
 from bokistore.model.events import Ops
 from bokistore.model.fold import View, after_record, apply_all, gone
@@ -33,6 +31,8 @@ from bokistore.model.operations import (
     Set,
     checked,
 )
+from bokistore.read import inspection
+from bokistore.read.inspection import Version
 from bokistore.read.snapshot import value_at, whole_value
 from bokistore.read.snapshot_reads import Views
 from bokistore.read.watch import Watched, watch

@@ -31,7 +31,6 @@ from bokilib.retention.checkpoint_rules import (
     RETENTION_MS,
     REWRITE_MS,
 )
-from bokistore import inspection
 from bokistore.collection import Collection
 from bokistore.commit.group_commit import RETRIES, GroupCommit
 from bokistore.commit.jobs import Staged
@@ -40,6 +39,7 @@ from bokistore.commit.transaction_rules import Overlay
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import NoSuchObject
 from bokistore.objects import StoreObject
+from bokistore.read import inspection
 from bokistore.read.snapshot import Snapshot, whole_value
 from bokistore.read.snapshot_reads import Views
 from bokistore.read.view_cache import CACHED_VIEWS

@@ -24,9 +24,9 @@ from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
-from bokistore.inspection import Version
 from bokistore.model.diff import Change
 from bokistore.model.operations import AnyOperation
+from bokistore.read.inspection import Version
 from bokistore.store import DEFAULTS, StoreSettings
 
 __all__ = ["BokiStore", "Collection", "Snapshot", "StoreObject", "Transaction", "TxObject"]

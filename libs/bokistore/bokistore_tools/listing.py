@@ -11,9 +11,9 @@ import boki
 from boki_common.errors import Trimmed
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokistore import BokiStore
-from bokistore.inspection import KINDS
 from bokistore.model.events import PICKER, AnyEvent
 from bokistore.model.subjects import subjects_of
+from bokistore.read.inspection import KINDS
 
 CHECKPOINT: Final = "checkpoint"
 """The kind of a record that has the whole state of an object."""

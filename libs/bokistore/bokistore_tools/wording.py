@@ -9,7 +9,7 @@ from typing import Final
 
 from boki_gateway.pages.texts import preview, printable
 from bokistore.model.diff import Change
-from bokistore.model.operations import AnyOperation, Found, Inc, Merge, Missing, Push, Set
+from bokistore.model.operations import AnyOperation, Inc, MaybeJson, Merge, Missing, Push, Set
 
 WHOLE_OBJECT: Final = "(object)"
 """What the empty path is called."""
@@ -44,5 +44,5 @@ def change_text(change: Change) -> str:
 def change_object(change: Change) -> dict[str, object]:
     """Return a change as JSON, without `before` or `after` where there is nothing."""
     facts: dict[str, object] = {"path": change.path}
-    sides: tuple[tuple[str, Found], ...] = (("before", change.before), ("after", change.after))
+    sides: tuple[tuple[str, MaybeJson], ...] = (("before", change.before), ("after", change.after))
     return facts | {name: value for name, value in sides if not isinstance(value, Missing)}

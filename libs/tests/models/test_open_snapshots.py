@@ -16,7 +16,7 @@ import pytest
 from bokilib.records.isolation import Isolation, expectations, holds
 from bokistore.commit.open_snapshot import OpenSnapshot
 from bokistore.model.fold import View
-from bokistore.read.view_cache import Known
+from bokistore.read.view_cache import KnownView
 from libs.tests.models.search import search
 
 Name: TypeAlias = str
@@ -67,8 +67,8 @@ class World:
     def newest(self, name: Name, place: int) -> int:
         return max((at for at, one in enumerate(self.log, 1) if one == name and at <= place), default=0)
 
-    def known(self) -> dict[str, Known]:
-        return {name: Known(view_of(name, seen), upto) for name, seen, upto in self.kept}
+    def known(self) -> dict[str, KnownView]:
+        return {name: KnownView(view_of(name, seen), upto) for name, seen, upto in self.kept}
 
     def moves(self) -> Iterator[tuple[str, World]]:
         if self.foreign:

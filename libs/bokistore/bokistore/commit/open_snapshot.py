@@ -19,7 +19,7 @@ from typing import Final
 
 from bokilib.records.isolation import Isolation
 from bokistore.model.fold import View, unchanged
-from bokistore.read.view_cache import Known, common_place
+from bokistore.read.view_cache import KnownView, common_place
 
 
 class OpenSnapshot:
@@ -59,7 +59,7 @@ class OpenSnapshot:
         assert not self.fixed and place >= self.place, "a place moves on until it is fixed"
         self.place, self.fixed = place, True
 
-    def take_known(self, names: Iterable[str], known: Mapping[str, Known]) -> bool:
+    def take_known(self, names: Iterable[str], known: Mapping[str, KnownView]) -> bool:
         """Read cached views, if they hold at one place with all earlier reads; return whether they do.
 
         Args:
@@ -93,7 +93,7 @@ class OpenSnapshot:
         self.bases.update(found)
         return True
 
-    def take_unseen(self, names: Iterable[str], known: Mapping[str, Known]) -> dict[str, int]:
+    def take_unseen(self, names: Iterable[str], known: Mapping[str, KnownView]) -> dict[str, int]:
         """Return up to where cached objects that are written unread are expected not to have moved.
 
         At snapshot isolation that is at most the place: transactions that write one object must not overlap.
@@ -123,7 +123,7 @@ class OpenSnapshot:
         """Return whether the reads count without an append that expects them."""
         return not self.stale and (self.from_log or not self.bases)
 
-    def _changed(self, several: Iterable[Known]) -> bool:
+    def _changed(self, several: Iterable[KnownView]) -> bool:
         return any(
             one.view.name in self.bases and not unchanged(self.bases[one.view.name], one.view) for one in several
         )

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from bokilib.records.codec import JsonObject, copy_json
 from bokistore.model.dotted_paths import join
-from bokistore.model.operations import MISSING, Found, Missing
+from bokistore.model.operations import MISSING, MaybeJson, Missing
 
 
 class Change(NamedTuple):
     """A path at which two states differ."""
 
     path: str
-    before: Found
-    after: Found
+    before: MaybeJson
+    after: MaybeJson
 
 
 def differences(before: JsonObject | Missing, after: JsonObject | Missing) -> list[Change]:
@@ -31,11 +31,11 @@ def differences(before: JsonObject | Missing, after: JsonObject | Missing) -> li
     return [Change(change.path, _copy(change.before), _copy(change.after)) for change in found]
 
 
-def _copy(value: Found) -> Found:
+def _copy(value: MaybeJson) -> MaybeJson:
     return value if isinstance(value, Missing) else copy_json(value)
 
 
-def _compare(keys: tuple[str | int, ...], before: Found, after: Found, found: list[Change]) -> None:
+def _compare(keys: tuple[str | int, ...], before: MaybeJson, after: MaybeJson, found: list[Change]) -> None:
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
             _compare((*keys, key), before.get(key, MISSING), after.get(key, MISSING), found)
@@ -51,7 +51,7 @@ def _compare(keys: tuple[str | int, ...], before: Found, after: Found, found: li
         found.append(Change(join(keys), before, after))
 
 
-def same(one: Found, other: Found) -> bool:
+def same(one: MaybeJson, other: MaybeJson) -> bool:
     """Return whether two values are the same JSON: True is not 1, and 1.0 is not 1."""
     if type(one) is not type(other):
         return False

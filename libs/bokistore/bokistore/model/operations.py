@@ -29,7 +29,6 @@ from boki_common.errors import InvalidArgument
 from bokilib.records.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
 from bokistore.errors import OperationFailed
 from bokistore.model.dotted_paths import Keys, index_of, parse
-from bokistore.model.merge_patch import merged
 
 
 class Missing:
@@ -43,7 +42,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-Found: TypeAlias = Json | Missing
+MaybeJson: TypeAlias = Json | Missing
 
 
 class Operation(msgspec.Struct, array_like=True, frozen=True):
@@ -158,9 +157,22 @@ def apply(value: JsonObject | Missing, operation: AnyOperation) -> tuple[JsonObj
         return value, Failed(operation, str(refused))
 
 
-def look(value: JsonObject | Missing, keys: Keys) -> Found:
+def merged(target: Json, patch: Json) -> Json:
+    """Return a value after a patch: objects are merged, null removes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def look(value: JsonObject | Missing, keys: Keys) -> MaybeJson:
     """Return the value at a path, or MISSING."""
-    found: Found = value
+    found: MaybeJson = value
     for key in keys:
         if isinstance(found, dict):
             found = found.get(key, MISSING)
@@ -176,7 +188,7 @@ def _creates(operation: AnyOperation) -> bool:
     return not isinstance(operation, (Pop, Delete))
 
 
-def _changed(value: Found, keys: Keys, at: int, edit: Callable[[Found], Found], creates: bool) -> Found:
+def _changed(value: MaybeJson, keys: Keys, at: int, edit: Callable[[MaybeJson], MaybeJson], creates: bool) -> MaybeJson:
     """Return a copy of the values on the way to a path, with the value there edited; the rest is shared."""
     if at == len(keys):
         return edit(value)
@@ -186,7 +198,7 @@ def _changed(value: Found, keys: Keys, at: int, edit: Callable[[Found], Found], 
             return MISSING if edit(MISSING) is MISSING else value
         value = {}
     if isinstance(value, dict):
-        child: Found = value.get(key, MISSING)
+        child: MaybeJson = value.get(key, MISSING)
         new = _changed(child, keys, at + 1, edit, creates)
         if new is child:
             return value
@@ -201,13 +213,15 @@ def _changed(value: Found, keys: Keys, at: int, edit: Callable[[Found], Found], 
     raise _Refused(f"{key!r} is wanted of {_kind(value)}")
 
 
-def _changed_array(value: list[Json], keys: Keys, at: int, edit: Callable[[Found], Found], creates: bool) -> Found:
+def _changed_array(
+    value: list[Json], keys: Keys, at: int, edit: Callable[[MaybeJson], MaybeJson], creates: bool
+) -> MaybeJson:
     index = index_of(keys[at])
     if index is None:
         raise _Refused(f"an array has indexes, and no {keys[at]!r}")
     if index > len(value):
         raise _Refused(f"the array ends at {len(value)}, and {index} is behind it")
-    child: Found = value[index] if index < len(value) else MISSING
+    child: MaybeJson = value[index] if index < len(value) else MISSING
     new = _changed(child, keys, at + 1, edit, creates)
     if new is child:
         return value
@@ -221,10 +235,10 @@ def _changed_array(value: list[Json], keys: Keys, at: int, edit: Callable[[Found
     return copied
 
 
-def _edit(found: Found, operation: AnyOperation, result: list[Json]) -> Found:
+def _edit(found: MaybeJson, operation: AnyOperation, result: list[Json]) -> MaybeJson:
     """Return the new value for `found`, and append the operation's result to `result`."""
     if isinstance(operation, Inc):
-        after: Found = _sum(found, operation.delta)
+        after: MaybeJson = _sum(found, operation.delta)
         result.append(after if not isinstance(after, Missing) else None)
         return after
     if isinstance(operation, Push):
@@ -260,7 +274,7 @@ def _json(value: Any) -> Json:
     return json
 
 
-def _array(found: Found, what: str) -> list[Json]:
+def _array(found: MaybeJson, what: str) -> list[Json]:
     if isinstance(found, Missing):
         return []
     if not isinstance(found, list):
@@ -268,7 +282,7 @@ def _array(found: Found, what: str) -> list[Json]:
     return found
 
 
-def _sum(found: Found, delta: int | float) -> Found:
+def _sum(found: MaybeJson, delta: int | float) -> MaybeJson:
     if isinstance(found, Missing):
         found = 0
     if isinstance(found, bool) or not isinstance(found, (int, float)):
@@ -284,7 +298,7 @@ def _sum(found: Found, delta: int | float) -> Found:
     return total
 
 
-def _kind(value: Found) -> str:
+def _kind(value: MaybeJson) -> str:
     """Name the kind of a value, for people."""
     if isinstance(value, Missing):
         return "nothing"

@@ -24,7 +24,7 @@ _CRC: Final = struct.Struct("<I")
 _SEQNUM: Final = struct.Struct("<Q")
 
 
-class _Row(msgspec.Struct, array_like=True):
+class _StoredView(msgspec.Struct, array_like=True):
     name: str
     exists: bool
     value: dict[str, Any]  # JSON: msgspec knows no recursive aliases
@@ -35,7 +35,7 @@ class _Row(msgspec.Struct, array_like=True):
 
 class _Body(msgspec.Struct, array_like=True):
     version: int
-    views: list[_Row]
+    views: list[_StoredView]
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -46,7 +46,7 @@ def _crc(seqnum: int, body: bytes) -> bytes:
     return _CRC.pack(_crc32c.crc32c(body, _crc32c.crc32c(_SEQNUM.pack(seqnum))))
 
 
-def _rows(seqnum: int, aux: bytes | None) -> list[_Row]:
+def _rows(seqnum: int, aux: bytes | None) -> list[_StoredView]:
     """Return the views in aux data; none if it fails a check."""
     if not aux or aux[: _CRC.size] != _crc(seqnum, aux[_CRC.size :]):
         return []
@@ -68,7 +68,7 @@ def view_of(name: str, seqnum: int, aux: bytes | None) -> View | None:
 def with_view(view: View, aux: bytes | None) -> bytes | None:
     """Return aux data for the record at `view.seen`, with this view; None if it is too large."""
     rows = [row for row in _rows(view.seen, aux) if row.name != view.name]
-    row = _Row(view.name, view.exists, dict(view.value), view.expires_ms, view.records, view.size)
+    row = _StoredView(view.name, view.exists, dict(view.value), view.expires_ms, view.records, view.size)
     for kept in ([*rows, row], [row]):
         body = _encoder.encode(_Body(VERSION, kept))
         if len(body) + _CRC.size <= AUX_BYTES:

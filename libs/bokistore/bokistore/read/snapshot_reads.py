@@ -17,7 +17,8 @@ Objects that are read often may be followed, and are then read from memory while
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import boki
@@ -29,15 +30,14 @@ from bokilib.ports import ConsistencyName, Tag
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Envelope
-from bokistore.checkpoint_reads import CheckpointReads, Newest
 from bokistore.model import directory_rules, fold, view_format
 from bokistore.model.directory_rules import Directory
 from bokistore.model.events import PICKER, AnyEvent
 from bokistore.model.fold import View
 from bokistore.model.subjects import Subject, of_bucket
+from bokistore.read.checkpoint_reads import CheckpointReads, Newest
 from bokistore.read.followed import FollowedViews
-from bokistore.read.under_way import UnderWay
-from bokistore.read.view_cache import CACHED_VIEWS, Known, ViewCache
+from bokistore.read.view_cache import CACHED_VIEWS, KnownView, ViewCache
 
 NAMES_AT_ONCE: Final = 1_024
 """Objects of one query; each has two streams."""
@@ -49,6 +49,42 @@ WALKED_RECORDS: Final = 32
 """How many records are walked back for a view, a round trip each; beyond that the range is read from the checkpoint."""
 FIRST: Final = 1
 """A place below every record: nothing is there as of it."""
+
+
+class RunningReads:
+    """Reads of objects that run now: a task waits for another task's read of an object instead of sending a second one.
+
+    A new object that many tasks want at once (the newest posts of a timeline) is then folded once. A task that reads waits for no other
+    task, so nothing can deadlock. Whether the other read helped, the cache shows afterwards: it may have failed, or be of another place.
+    """
+
+    def __init__(self, cache: ViewCache) -> None:
+        self._cache = cache
+        self._ends: dict[str, asyncio.Future[None]] = {}
+
+    async def ended(self, names: Sequence[str]) -> None:
+        """Wait until no other task reads any of these objects that the cache lacks."""
+        for _ in names:  # a round for each: another task may have begun with a further one meanwhile
+            ends = {self._ends[name] for name in names if name in self._ends and self._cache.get(name) is None}
+            if not ends:
+                return
+            await asyncio.wait(ends)
+
+    @contextmanager
+    def reading(self, names: Sequence[str]) -> Iterator[None]:
+        """Let other tasks wait for these objects until the block is left, except for objects that are being read already."""
+        mine = [name for name in names if self._cache.keeps and name not in self._ends]
+        if not mine:
+            yield
+            return
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ends.update(dict.fromkeys(mine, end))
+        try:
+            yield
+        finally:
+            for name in mine:
+                del self._ends[name]
+            end.set_result(None)
 
 
 class Views:
@@ -86,7 +122,7 @@ class Views:
         self._follows = 0 if log.always_replay else followed, followed_within_s
         self._followed: FollowedViews | None = None
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
-        self._under_way = UnderWay(self.cache)
+        self._running = RunningReads(self.cache)
         self._news = News(log.book)
         self.folded = 0
         """Records that were folded so far."""
@@ -192,9 +228,9 @@ class Views:
     ) -> tuple[int, list[View]]:
         """Return the place and the views as `_many`, from the log."""
         found: dict[str, View] = {}
-        kept: list[Known] = []
+        kept: list[KnownView] = []
         new: list[str] = []
-        await self._under_way.ended(names)
+        await self._running.ended(names)
         for name in dict.fromkeys(names):
             known = self.cache.get(name)
             if known is None or (at is not None and known.view.seen > at):
@@ -203,13 +239,13 @@ class Views:
                 found[name] = known.view
             else:
                 kept.append(known)
-        with self._under_way.reading(new):
+        with self._running.reading(new):
             at = await self._read(kept, new, found, at, consistency, placed=placed)
         return at or 0, [found[name] for name in names]
 
     async def _read(
         self,
-        kept: Sequence[Known],
+        kept: Sequence[KnownView],
         new: list[str],
         found: dict[str, View],
         at: int | None,
@@ -230,10 +266,10 @@ class Views:
         return at
 
     async def _brought_up(
-        self, kept: Sequence[Known], at: int | None, consistency: ConsistencyName
+        self, kept: Sequence[KnownView], at: int | None, consistency: ConsistencyName
     ) -> tuple[int, list[View], list[str]]:
         """Update cached views to a place; return the place, the views, and the names that have to be read from the beginning."""
-        streams: dict[Tag, list[Known]] = {}
+        streams: dict[Tag, list[KnownView]] = {}
         for known in kept:  # two names may share a stream
             streams.setdefault(tags.store_object(known.view.name), []).append(known)
         gone: list[str] = []
@@ -272,7 +308,7 @@ class Views:
         return NewRecords(place, {stream: [one for one in records if stream in one.tags] for stream in seen})
 
     async def _with_news(
-        self, known: Known, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
+        self, known: KnownView, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
     ) -> View:
         """Return a cached view with the new records of its stream applied, as of `at`, or of the place where these are all records."""
         view, before, folded, last, then = known.view, known.beyond, 0, None, None

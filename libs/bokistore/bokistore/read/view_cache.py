@@ -25,7 +25,7 @@ from bokistore.model.fold import View
 CACHED_VIEWS: Final = 10_000
 
 
-class Known(NamedTuple):
+class KnownView(NamedTuple):
     """A cached view and its range; see the module."""
 
     view: View
@@ -42,7 +42,7 @@ class Known(NamedTuple):
         return max(self.view.seen, self.upto)
 
 
-def common_place(several: Iterable[Known], least: int = 0) -> int:
+def common_place(several: Iterable[KnownView], least: int = 0) -> int:
     """Return the newest place where all of these views hold, if it is at or above `least`; otherwise 0.
 
     Args:
@@ -59,14 +59,14 @@ class ViewCache:
 
     def __init__(self, limit: int = CACHED_VIEWS) -> None:
         self._limit = limit
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownView] = OrderedDict()
 
     @property
     def keeps(self) -> bool:
         """False if the cache has no room for any view."""
         return self._limit > 0
 
-    def get(self, name: str) -> Known | None:
+    def get(self, name: str) -> KnownView | None:
         known = self._known.get(name)
         if known is not None:
             self._known.move_to_end(name)
@@ -89,7 +89,7 @@ class ViewCache:
             upto = max(upto, before.upto)
         if steady is None:
             steady = before is None or before.steady
-        self._known[view.name] = Known(view, upto, steady)
+        self._known[view.name] = KnownView(view, upto, steady)
         self._known.move_to_end(view.name)
         if len(self._known) > self._limit:
             self._known.popitem(last=False)

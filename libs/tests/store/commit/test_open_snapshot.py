@@ -12,7 +12,7 @@ from bokilib.testing import FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
 from bokistore.commit.open_snapshot import OpenSnapshot
 from bokistore.model.fold import View, gone
-from bokistore.read.view_cache import Known
+from bokistore.read.view_cache import KnownView
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False)
@@ -191,7 +191,7 @@ async def test_what_a_member_did_not_expect_is_not_known_after_its_record(store:
 
 
 def test_a_place_moves_on_only_where_all_that_was_read_still_holds() -> None:
-    x, y = Known(View("x", 1), 5), Known(View("y", 3), 4)
+    x, y = KnownView(View("x", 1), 5), KnownView(View("y", 3), 4)
     where = OpenSnapshot("serializable", 9, trusting=True)
     assert where.take_known(["x"], {"x": x}) and where.place == 5
     assert not where.take_known(["y"], {"x": x, "y": y}), "its place is above what is known of y"
@@ -202,7 +202,7 @@ def test_a_place_moves_on_only_where_all_that_was_read_still_holds() -> None:
 
 
 def test_who_may_not_trust_or_knows_that_others_write_asks() -> None:
-    x = Known(View("x", 1), 5)
+    x = KnownView(View("x", 1), 5)
     assert not OpenSnapshot("serializable", 1, trusting=False).take_known(["x"], {"x": x})
     assert not OpenSnapshot("serializable", 1, trusting=True).take_known(["x"], {"x": x._replace(steady=False)})
     assert not OpenSnapshot("snapshot", 6, trusting=True).take_known(["x"], {"x": x}), "the session has seen more"
@@ -241,7 +241,7 @@ async def test_what_others_changed_and_is_written_unseen_is_right(
 
 
 def test_what_is_written_unseen_is_expected_where_it_is_known() -> None:
-    x = Known(View("x", 3), 9)
+    x = KnownView(View("x", 3), 9)
     for isolation, place, expected in [("serializable", 5, 9), ("snapshot", 5, 5), ("snapshot", 2, 0)]:
         where = OpenSnapshot(isolation, 0, trusting=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         where.fix(place)
@@ -274,7 +274,7 @@ async def test_an_object_comes_with_the_snapshot(cluster: MemoryCluster, another
 def test_an_object_that_stays_missing_is_no_change() -> None:
     for found, same in [(gone("a", 9), True), (View("a", 8, True, {"n": 1}), False)]:
         where = OpenSnapshot("serializable", 3, trusting=True)
-        assert where.take_known(["a"], {"a": Known(gone("a", 3), 5)})
-        assert not where.take_known(["b"], {"a": Known(found, 9), "b": Known(View("b", 6, True), 6)})
+        assert where.take_known(["a"], {"a": KnownView(gone("a", 3), 5)})
+        assert not where.take_known(["b"], {"a": KnownView(found, 9), "b": KnownView(View("b", 6, True), 6)})
         assert where.take_read(9, [found, View("b", 7, True)]) is same
         assert (where.place, where.stale) == ((9, False) if same else (5, True))

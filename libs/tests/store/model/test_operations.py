@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from typing import Any
 
@@ -13,11 +14,10 @@ from hypothesis import strategies as st
 
 import boki
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import JsonObject
+from bokilib.records.codec import Json, JsonObject
 from bokistore import MISSING, AnyOperation, Delete, Inc, MakeArray, MakeObject, Merge, Missing, Pop, Push, Set
 from bokistore.model.diff import same
-from bokistore.model.merge_patch import merged
-from bokistore.model.operations import Failed, apply, checked, look
+from bokistore.model.operations import Failed, apply, checked, look, merged
 from libs.tests.store.strategies import OBJECTS, OPERATIONS, PATHS
 
 
@@ -195,3 +195,31 @@ def test_what_is_refused_before_it_is_sent(operation: AnyOperation) -> None:
 def test_a_path_that_no_version_knows_changes_nothing() -> None:
     """What another version let through is an error of its operation, for everybody, not of the reader."""
     assert isinstance(apply({}, Set("a\\b", 1))[1], Failed)
+
+
+RFC_7386 = """
+{"a":"b"} | {"a":"c"} | {"a":"c"}
+{"a":"b"} | {"b":"c"} | {"a":"b","b":"c"}
+{"a":"b"} | {"a":null} | {}
+{"a":"b","b":"c"} | {"a":null} | {"b":"c"}
+{"a":["b"]} | {"a":"c"} | {"a":"c"}
+{"a":"c"} | {"a":["b"]} | {"a":["b"]}
+{"a":{"b":"c"}} | {"a":{"b":"d","c":null}} | {"a":{"b":"d"}}
+{"a":[{"b":"c"}]} | {"a":[1]} | {"a":[1]}
+["a","b"] | ["c","d"] | ["c","d"]
+{"a":"b"} | ["c"] | ["c"]
+{"a":"foo"} | null | null
+{"a":"foo"} | "bar" | "bar"
+{"e":null} | {"a":1} | {"e":null,"a":1}
+[1,2] | {"a":"b","c":null} | {"a":"b"}
+{} | {"a":{"bb":{"ccc":null}}} | {"a":{"bb":{}}}
+"""
+
+
+@pytest.mark.parametrize("line", RFC_7386.strip().splitlines())
+def test_a_patch_merges_as_in_appendix_a_of_rfc_7386(line: str) -> None:
+    target, patch, result = (json.loads(part) for part in line.split("|"))
+    before = json.dumps(target)
+    made: Json = merged(target, patch)
+    assert made == result
+    assert json.dumps(target) == before, "what is given is not changed"

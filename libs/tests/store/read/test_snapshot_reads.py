@@ -14,7 +14,9 @@ from bokilib.records.tags import store_checkpoint, store_object
 from bokilib.retention.checkpoint_rules import RETENTION_MS
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, HistoryMissing, Inc, StoreSettings, Transaction
-from bokistore.read.snapshot_reads import AUX_RECORDS, WALKED_RECORDS
+from bokistore.model.fold import gone
+from bokistore.read.snapshot_reads import AUX_RECORDS, WALKED_RECORDS, RunningReads
+from bokistore.read.view_cache import ViewCache
 from libs.tests.store.conftest import Another, SetClock
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
@@ -300,7 +302,7 @@ async def test_who_waits_for_an_object_goes_on_when_the_other_gives_up(store: Bo
     await asyncio.sleep(0)
     first.cancel()
     assert await others == [1, 1, 1]
-    assert not reader.views._under_way._ends
+    assert not reader.views._running._ends
 
 
 @pytest.mark.parametrize("later", range(0, 40, 3))
@@ -425,3 +427,66 @@ async def test_a_read_from_an_event_loop_that_stops_holds_up_nobody(store: BokiS
     task.cancel()
     await asyncio.to_thread(loop.run_until_complete, asyncio.gather(task, return_exceptions=True))
     loop.close()
+
+
+# -- running reads
+
+
+async def _turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_one_waits_until_nobody_reads_any_of_them() -> None:
+    running = RunningReads(ViewCache(10))
+    first, second = running.reading(["a"]), running.reading(["b"])
+    first.__enter__()
+    waiting = asyncio.ensure_future(running.ended(["a", "b"]))
+    await _turns()
+    second.__enter__()  # of which nobody knew when the other began to wait
+    first.__exit__(None, None, None)
+    await _turns()
+    assert not waiting.done()
+    second.__exit__(None, None, None)
+    await waiting
+
+
+async def test_what_is_kept_or_read_by_nobody_is_not_waited_for() -> None:
+    cache = ViewCache(10)
+    running = RunningReads(cache)
+    with running.reading(["a"]):
+        await running.ended(["b"])
+        cache.put(gone("a", 1))
+        await running.ended(["a"])
+
+
+async def test_who_fails_is_waited_for_no_longer() -> None:
+    running = RunningReads(ViewCache(10))
+
+    async def reads() -> None:
+        with running.reading(["a"]):
+            await _turns()
+            raise ValueError("broken")
+
+    reading = asyncio.ensure_future(reads())
+    await asyncio.sleep(0)
+    await running.ended(["a"])
+    with pytest.raises(ValueError, match="broken"):
+        await reading
+
+
+async def test_two_who_read_the_same_do_not_end_each_others_reads() -> None:
+    running = RunningReads(ViewCache(10))
+    with running.reading(["a"]):
+        with running.reading(["a", "b"]):
+            pass
+        waiting = asyncio.ensure_future(running.ended(["a", "b"]))
+        await _turns()
+        assert not waiting.done()
+    await waiting
+
+
+async def test_where_nothing_is_kept_nobody_waits() -> None:
+    running = RunningReads(ViewCache(0))
+    with running.reading(["a"]):
+        await running.ended(["a"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bokistore.model.fold import View, gone
-from bokistore.read.view_cache import Known, ViewCache, common_place
+from bokistore.read.view_cache import KnownView, ViewCache, common_place
 
 
 def view_of(cache: ViewCache, name: str) -> View | None:
@@ -31,9 +31,9 @@ def test_a_view_holds_from_where_it_was_seen_to_where_nothing_more_was_found() -
     known = cache.get("a")
     assert known is not None and [place for place in range(12) if known.holds_at(place)] == [5, 6, 7, 8, 9]
     cache.put(View("a", 5), upto=7)
-    assert cache.get("a") == Known(View("a", 5), 9), "what was found once stays true"
+    assert cache.get("a") == KnownView(View("a", 5), 9), "what was found once stays true"
     cache.put(View("a", 8))
-    assert cache.get("a") == Known(View("a", 8), 8), "of another view nothing was found yet"
+    assert cache.get("a") == KnownView(View("a", 8), 8), "of another view nothing was found yet"
     cache.drop("a")
     assert cache.get("a") is None
     cache.drop("a")
@@ -61,7 +61,7 @@ def test_whether_others_change_it_is_remembered_until_it_is_looked_at_again() ->
 
 
 def test_views_are_a_snapshot_where_all_of_them_hold() -> None:
-    old, late, short = Known(View("a", 2), 9), Known(View("b", 7), 8), Known(View("c", 1), 5)
+    old, late, short = KnownView(View("a", 2), 9), KnownView(View("b", 7), 8), KnownView(View("c", 1), 5)
     assert common_place([old]) == 9
     assert common_place([old, late]) == 8
     assert common_place([old, late], 8) == 8 and common_place([old, late], 9) == 0
@@ -73,6 +73,6 @@ def test_what_lies_above_a_checkpoint_is_counted_down_and_never_up() -> None:
     cache.recount("a", 0, 0)
     cache.put(View("a", 5, records=7, size=70), upto=9, steady=False)
     cache.recount("a", 8, 80)
-    assert cache.get("a") == Known(View("a", 5, records=7, size=70), 9, False)
+    assert cache.get("a") == KnownView(View("a", 5, records=7, size=70), 9, False)
     cache.recount("a", 2, 20)
-    assert cache.get("a") == Known(View("a", 5, records=2, size=20), 9, False)
+    assert cache.get("a") == KnownView(View("a", 5, records=2, size=20), 9, False)
