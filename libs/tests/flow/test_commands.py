@@ -1,4 +1,4 @@
-"""`boki flow …` against a cluster in memory: what it prints for people and for programs, and with which exit codes it ends."""
+"""The commands `boki flow …` against a cluster in memory: their output for people and programs, and their exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APP = SHOP.app
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A book with a workflow that ended, one that failed, one that waits, and a hostile one."""
+    """Return the URL of a book with a workflow that ended, one that failed, one that waits, and one with hostile names."""
     with memory_cluster() as one:
         asyncio.run(fill(one))
         yield one
@@ -412,7 +412,7 @@ def test_the_command_is_an_entry_point() -> None:
 
 
 NEXT = ", and has left; the next one does it\n"
-"""The end of what a command says that a worker has to obey, and the only one has left."""
+"""The end of the output of a command for workers, after the only worker has left."""
 
 
 def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,7 +430,7 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, mon
             await worker.drain()
 
     def obeyed(name: str) -> None:
-        """Let a worker deliver what was sent to a schedule."""
+        """Let a worker deliver commands that were sent to a schedule."""
 
         async def deliver() -> None:
             app = bokiflow.App("office")

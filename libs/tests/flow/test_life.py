@@ -1,4 +1,4 @@
-"""What a life has, whatever of it is kept."""
+"""The life of a workflow, with and without a kept history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of workflows: newest first, page by page, some of them, of several apps."""
+"""Pages of workflows: newest first, filtered, and merged from several apps."""
 
 from __future__ import annotations
 

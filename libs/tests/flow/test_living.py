@@ -1,4 +1,4 @@
-"""Whether a living worker runs a workflow, in the words of the commands and the page."""
+"""Workers seen by their heartbeats, and the words for workflows that no living worker runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
 
 
 class Elements(HTMLParser):
-    """Names of elements."""
+    """The names of the elements of a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ TAB, ENTER = "\ue004", "\ue007"
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One window, which the tests share."""
+    """Yield one window of the browser, which the tests share."""
     with chromium(tmp_path_factory.mktemp("chromium")) as url:
         if url is None:
             pytest.skip(NO_CHROMIUM)

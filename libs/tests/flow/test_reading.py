@@ -1,4 +1,4 @@
-"""All that the log keeps of one workflow."""
+"""The reader of one workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows on simulated clusters hold (`bokiflow_tools.simulated`), and a rolling deploy that loses calls is found when it is planted."""
+"""The simulated workflows (`bokiflow_tools.simulated`) hold, and a planted rolling deploy that loses calls is found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_on_a_thousand_models_each_workflow_ends_once() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_a_deploy_that_loses_calls_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round of debounced calls that runs only what its own program has."""
+    """The planted round of debounced calls runs only workflows that its own program has."""
 
     def own(app: App, name: str) -> Workflow[..., object]:
         return app.find(name)

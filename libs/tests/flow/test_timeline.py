@@ -1,4 +1,4 @@
-"""What a workflow did, on an axis of time."""
+"""Timelines of workflows."""
 
 from __future__ import annotations
 

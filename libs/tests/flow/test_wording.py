@@ -1,4 +1,4 @@
-"""Workflows in words: on one line, whatever is in them."""
+"""The words for workflows, on one line for any values."""
 
 from __future__ import annotations
 

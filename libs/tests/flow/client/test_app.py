@@ -1,4 +1,4 @@
-"""Workflows and steps by name."""
+"""Apps: definitions of workflows and steps, and their names."""
 
 from __future__ import annotations
 

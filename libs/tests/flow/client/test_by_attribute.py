@@ -1,4 +1,4 @@
-"""The newest workflow that has an attribute, of one group."""
+"""The newest workflow of a group with an attribute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows that are started by their names, where a program has them and where it lacks them."""
+"""Workflows started by name, with and without their code in the program."""
 
 from __future__ import annotations
 

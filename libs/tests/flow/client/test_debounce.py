@@ -1,4 +1,4 @@
-"""Debounced starts: one for many calls, with the newest arguments; and no call is lost between two rounds."""
+"""Debounced starts: many calls start one workflow with the newest arguments, and no call is lost between two rounds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_many_calls_are_one_start_with_the_newest_arguments(cluster: Memor
 async def test_a_worker_that_lacks_the_workflow_runs_the_round(
     cluster: MemoryCluster,
 ) -> None:
-    """A rolling deploy: the old program owns everything until it is drained."""
+    """In a rolling deploy the old program owns all partitions until it is drained."""
     ran: list[str] = []
     app = search(ran)
     async with (
@@ -86,7 +86,7 @@ async def test_calls_that_never_end_are_started_in_time(cluster: MemoryCluster) 
 
 
 async def test_a_call_at_the_moment_of_closing_is_in_this_round_or_the_next(cluster: MemoryCluster) -> None:
-    """Calls come while the round decides that they are over; the last one is done, whatever came first."""
+    """Calls come while the round closes; the last call is run, in either order."""
     for moment in range(0, 400, 25):
         ran: list[str] = []
         app = search(ran)
@@ -104,7 +104,7 @@ async def test_a_call_at_the_moment_of_closing_is_in_this_round_or_the_next(clus
 
 @asynccontextmanager
 async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
-    """A worker in virtual time, without heartbeats, that collects when it is asked."""
+    """Yield a worker in virtual time, without heartbeats, that collects only when the test calls it."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         options: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
         async with working(cluster, app, **options) as worker:
@@ -113,7 +113,7 @@ async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
 
 @pytest.mark.parametrize("days", [1, 2, 6, 7, 8, 9])
 async def test_a_round_is_found_or_begun_anew_however_long_the_last_one_is_over(days: int) -> None:
-    """Its history goes after a minute, its end is repeated each day, and a week later the log is to forget it."""
+    """The history is trimmed after a minute, the end repeated each day, and the id forgotten after a week."""
     ran: list[str] = []
     app, clock = search(ran), SetClock()
     index = app.find("index")
@@ -136,7 +136,7 @@ async def test_a_round_is_found_or_begun_anew_however_long_the_last_one_is_over(
 
 @in_virtual_time
 async def test_a_call_at_the_very_moment_the_round_fires_is_in_it_or_in_the_next() -> None:
-    """The same instant of the clock, before and after the timer in the order of the loop."""
+    """The call comes at the same instant as the timer, before or after it in the order of the loop."""
     found: set[int] = set()
     for steps in range(0, 60, 2):
         ran: list[str] = []
@@ -161,7 +161,7 @@ async def test_a_call_at_the_very_moment_the_round_fires_is_in_it_or_in_the_next
 @pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
 @in_virtual_time
 async def test_a_round_is_as_long_as_it_should_be_where_the_clock_of_the_log_jumps(jump_ms: int) -> None:
-    """Nor is a call lost: what comes after it closed is in the next one."""
+    """No call is lost: a call after the close is in the next round."""
     ran: list[str] = []
     app = search(ran)
     index = app.find("index")
@@ -182,7 +182,7 @@ async def test_a_round_is_as_long_as_it_should_be_where_the_clock_of_the_log_jum
 
 
 async def _call(app: App, book: BookPort) -> str:
-    """Calls until it is known to be called, and waits for what that starts; returns its id."""
+    """Call until the outcome is known, wait for the workflow that it starts, and return its id."""
     async with Worker(app, book, name="w", bodies=Inline()) as worker:
         while True:
             try:
@@ -195,7 +195,7 @@ async def _call(app: App, book: BookPort) -> str:
 
 
 async def _runs(book: boki.Book) -> list[str]:
-    """Ids of what rounds started, in the order of the log."""
+    """Return the ids of workflows that rounds started, in the order of the log."""
     log, found = Log(book), []
     async for item in book.read():
         assert not isinstance(item, boki.Gap)
@@ -208,7 +208,7 @@ async def _runs(book: boki.Book) -> list[str]:
 @pytest.mark.parametrize("kinds", [CRASHES, UNKNOWNS])
 @in_virtual_time
 async def test_a_crash_or_a_lost_answer_anywhere_starts_each_round_once(kinds: tuple[FaultKind, ...]) -> None:
-    """A call that is repeated, since its answer was lost, may be a round of its own."""
+    """A call that is repeated because its answer was lost may be a round of its own."""
     called: list[str] = []
 
     async def work(book: BookPort) -> None:

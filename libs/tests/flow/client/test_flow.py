@@ -1,4 +1,4 @@
-"""Workflows from outside: ids, attributes, what is refused."""
+"""The client of workflows: ids, attributes, and refused calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One workflow from outside."""
+"""Handles of workflows."""
 
 from __future__ import annotations
 

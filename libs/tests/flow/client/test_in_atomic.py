@@ -1,4 +1,4 @@
-"""Starts and signals in records of other libraries: with them or not at all, and once."""
+"""Starts and signals in records with effects of other libraries: all happen once, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apps by their names."""
+"""Apps by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that are kept, and replayed against the code as it is."""
+"""Exported histories, replayed against the code as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for which end."""
+"""Calls that wait for ends of workflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: what is due is started once, whoever dies; paused, resumed, changed, removed, listed."""
+"""Schedules: each firing is started once although workers die; pause, resume, change, removal and lists."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BEATS: dict[str, Any] = {"lease_s": 60, "collect_every_s": 1e9}
 
 
 def office(ran: list[str], every_s: float = EVERY_S) -> App:
-    """An app with one schedule, which makes up for all it missed."""
+    """Return an app with one schedule, which makes up for all missed firings."""
     app = App("office")
 
     @app.workflow
@@ -56,7 +56,7 @@ def office(ran: list[str], every_s: float = EVERY_S) -> App:
 
 
 async def fired(book: BookPort, every_ms: int = 100) -> list[int]:
-    """Times at which a schedule started something, in the order of the log: none twice, none left out; each ended at most once."""
+    """Return the times of firings in the order of the log; check that none is repeated or left out, and that each ended at most once."""
     log = Log(book)
     found: list[int] = []
     ended: list[str] = []
@@ -75,14 +75,14 @@ async def fired(book: BookPort, every_ms: int = 100) -> list[int]:
 
 
 async def comes_to(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Lets others run, and timers fire, until something holds."""
+    """Let other tasks and timers run until a condition holds."""
     async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0)
 
 
 async def fired_to(book: BookPort, count: int) -> None:
-    """Let others run until a schedule has started something so often: a step may run more often, where its worker was left meanwhile."""
+    """Let other tasks run until a schedule has fired a number of times; a step may run more often after a takeover."""
 
     async def so() -> bool:
         return len(await fired(book)) >= count
@@ -183,7 +183,7 @@ def test_names_are_taken_once_and_without_a_stroke() -> None:
 @pytest.mark.parametrize("stops_at", [1, 2, 3])
 @in_virtual_time
 async def test_a_worker_that_takes_over_right_after_a_firing_doubles_nothing(stops_at: int) -> None:
-    """It has another name, so it waits for a lease: the one before stops without a word when something was just started."""
+    """The worker before stops silently right after a start; the next one has another name and waits for the lease."""
     ran: list[str] = []
     async with MemoryCluster(clock=LoopClock()) as cluster:
         for name, count in (("one", stops_at), ("two", stops_at + 4)):
@@ -197,7 +197,7 @@ PERIOD_MS = 600_000
 
 
 async def fired_in_periods(book: BookPort) -> list[int]:
-    """Which multiples of the period, in the order of the log; none twice."""
+    """Return the multiples of the period that were fired, in the order of the log; check that none is repeated."""
     log, found = Log(book), list[int]()
     async for item in book.read():
         if not isinstance(item, boki.Gap):
@@ -222,7 +222,7 @@ def periodic(missed: Missed) -> App:
 @pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 17), ("skip", 18)])
 @in_virtual_time
 async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(missed: Missed, left_out: int) -> None:
-    """Three hours are 18 firings that are late when it is noticed, and then comes one in time. Then it goes on as ever."""
+    """In three hours 18 firings are late when a worker notices; the next one is in time, and the schedule continues as before."""
     clock = Stepping()
     async with (
         MemoryCluster(clock=clock) as cluster,
@@ -241,7 +241,7 @@ async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(mi
 @pytest.mark.parametrize("another", [False, True])
 @in_virtual_time
 async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: bool) -> None:
-    """Neither here nor by a worker that knows no other time. When the time has come again, it goes on."""
+    """Neither this worker nor one that knows only the new time repeats a firing; the schedule continues when the time has come again."""
     clock, found = Stepping(), [0]
     async with MemoryCluster(clock=clock) as cluster:
         async with working(cluster, periodic("all"), **BEATS) as worker:
@@ -286,7 +286,7 @@ async def test_a_lost_answer_anywhere_starts_each_time_once() -> None:
 async def test_its_state_is_known_after_its_history_was_rewritten(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it emitted is trimmed then; after a restart it is not in its history either."""
+    """Emitted states are trimmed then, and after a restart the history has none either."""
     monkeypatch.setattr(schedules, "ROUNDS", 3)
     ran: list[str] = []
     async with working(cluster, office(ran), **QUIET) as worker:
@@ -309,7 +309,7 @@ async def test_its_state_is_known_after_its_history_was_rewritten(
 
 
 async def emitted_is_trimmed(worker: Worker) -> bool:
-    """Whether the stream of a schedule's states has nothing but checkpoints."""
+    """Return whether the stream of a schedule's states has only checkpoints."""
     tag = tags.flow_output("schedule/often", "state")
     log = worker.log
     async for item in log.book.read(tag):
@@ -325,7 +325,7 @@ async def is_paused(worker: Worker) -> bool:
 
 
 async def fired_each_once(book: BookPort) -> list[str]:
-    """Ids of what a schedule started, in the order of the log: none twice."""
+    """Return the ids that a schedule started, in the order of the log; check that none is repeated."""
     log = Log(book)
     found = [
         event.id
@@ -359,7 +359,7 @@ async def test_one_that_is_refused_holds_up_no_other(cluster: MemoryCluster) -> 
 @pytest.mark.parametrize("forgotten", [False, True])
 @in_virtual_time
 async def test_one_that_ended_is_set_again_by_the_next_program(forgotten: bool) -> None:
-    """Its firings keep their names, so none is done twice; later programs find the newest."""
+    """Firings keep their ids, so none is repeated; later programs find the newest workflow of the schedule."""
     ran: list[str] = []
     ids: list[str] = []
     async with MemoryCluster(clock=LoopClock()) as cluster:
@@ -386,7 +386,7 @@ async def test_one_that_ended_is_set_again_by_the_next_program(forgotten: bool) 
 
 
 async def hours(worker: Worker, count: float) -> None:
-    """Lets time pass, also in the book."""
+    """Let time pass, also on the clock of the book."""
     await let_pass(count * 3_600)
     await worker._peers._members.beat()
 
@@ -398,7 +398,7 @@ async def has_status(worker: Worker, id: str, status: str) -> bool:
 async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
     cluster: MemoryCluster,
 ) -> None:
-    """A rolling deploy: the old program owns everything until it is drained."""
+    """In a rolling deploy the old program owns all partitions until it is drained."""
     ran: list[str] = []
     async with (
         working(cluster, App("office"), "old", **QUIET) as old,
@@ -422,7 +422,7 @@ async def is_kept(worker: Worker) -> bool:
 
 
 def telling() -> App:
-    """An app whose scheduled workflow says for which time it runs: before a wait, after it, and what its child says."""
+    """Return an app whose scheduled workflow reports its due time before a wait, after it, and in its child."""
     app = App("office")
 
     @app.workflow
@@ -443,7 +443,7 @@ def telling() -> App:
 
 @in_virtual_time
 async def test_a_firing_knows_for_which_time_it_was_started_however_late() -> None:
-    """Also after a takeover, a restart and in a fork; its children, and what others start, were started for no time."""
+    """The time survives a takeover, a restart and a fork; children and other workflows have no due time."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, telling(), "w", **BEATS) as worker:
             await let_pass(2 * PERIOD_MS / 1_000)
@@ -467,7 +467,7 @@ async def test_a_firing_knows_for_which_time_it_was_started_however_late() -> No
 @pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 3), ("skip", 4)])
 @in_virtual_time
 async def test_what_is_skipped_is_logged_once_and_listed(missed: Missed, left_out: int) -> None:
-    """Five periods without a worker. The workers after it replay the skip, and do not tell of it again."""
+    """No worker runs for five periods. Later workers replay the skip without logging it again."""
     stream = StringIO()
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic(missed), "w", **BEATS) as worker:
@@ -521,7 +521,7 @@ async def test_the_next_firing_lies_in_the_past_while_no_worker_is_there() -> No
 
 
 async def check_read(worker: Worker) -> None:
-    """Check that the state of a schedule is read from its history as its code has it."""
+    """Check that the state read from a schedule's history is the state that its code has."""
     instance = worker._executors["schedule/often"].instance
     view = await schedules.view_of(worker.log, "schedule/often")
     assert view is not None and view.state == view.asked
@@ -531,7 +531,7 @@ async def check_read(worker: Worker) -> None:
 
 @in_virtual_time
 async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each restart hands on the state that the code has: it is what was read of the history right before."""
+    """Each restart passes on the state of the code; it equals the state read from the history right before."""
     monkeypatch.setattr(schedules, "ROUNDS", 4)
     async with MemoryCluster(clock=LoopClock()) as cluster:
         for turn in range(4):
@@ -548,7 +548,7 @@ async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPa
 
 @in_virtual_time
 async def test_a_schedule_that_is_added_or_changed_while_the_worker_runs_is_kept() -> None:
-    """One that was deleted meanwhile does not come back with another one."""
+    """A schedule that was deleted in between does not return with a new one."""
     app = App("office", replace=True)
 
     @app.workflow
@@ -602,7 +602,7 @@ async def test_firings_that_are_made_up_for_are_started_and_found_in_due_order()
 
 @in_virtual_time
 async def test_what_was_missed_before_the_timing_changed_goes_by_the_old_timing() -> None:
-    """The worker after the one that died knows the new timing, and sets it before it takes the schedule over."""
+    """The worker after a dead one has the new timing, and sets it before it takes the schedule over."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic("all"), "one", **BEATS):
             await let_pass(2 * PERIOD_MS / 1_000)
@@ -623,7 +623,7 @@ async def test_what_was_missed_before_the_timing_changed_goes_by_the_old_timing(
 @pytest.mark.parametrize("command", ["pause", "remove"])
 @in_virtual_time
 async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(command: str) -> None:
-    """Nobody ran when the schedule was paused, and resumed, or removed."""
+    """No worker ran when the schedule was paused, resumed or removed."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic("all"), "one", **BEATS):
             await let_pass(2 * PERIOD_MS / 1_000)
@@ -647,7 +647,7 @@ async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(co
 
 
 TAKEN_OVER_S = 100
-"""A worker that begins has taken over what another one had that was left: longer than its lease."""
+"""Seconds after which a new worker has taken over from one that stopped: longer than its lease."""
 
 
 async def served_late(cluster: MemoryCluster, missed: Missed, commands: Sequence[str]) -> tuple[Schedule, list[int]]:
@@ -681,7 +681,7 @@ async def served_late(cluster: MemoryCluster, missed: Missed, commands: Sequence
 
 
 async def stays(cluster: MemoryCluster, one: Schedule) -> None:
-    """Check that the next worker replays a schedule, and finds it as it was."""
+    """Check that the next worker replays a schedule and finds the same state."""
     async with working(cluster, App("office"), "three", **BEATS) as worker:
         await let_pass(TAKEN_OVER_S)
         await check_read(worker)
@@ -704,7 +704,7 @@ async def stays(cluster: MemoryCluster, one: Schedule) -> None:
 async def test_what_is_late_is_counted_from_when_a_worker_serves_the_schedule(
     missed: Missed, commands: list[str], started: list[int]
 ) -> None:
-    """Though a command was sent just after it was due. What is due in a pause is due never, whenever a worker takes the pause."""
+    """A command sent just after the due time changes nothing. A firing in a pause is never due, whenever a worker takes the pause."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         one, found = await served_late(cluster, missed, commands)
         assert found == started and (one.skipped is None) == (missed == "all")
@@ -732,7 +732,7 @@ def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None
 
 @in_virtual_time
 async def test_firings_are_found_by_attributes_that_may_have_their_time() -> None:
-    """Also after a restart; and attributes that change are a change of the schedule."""
+    """This holds after a restart, too; changed attributes are a change of the schedule."""
 
     def program(kind: str) -> App:
         app = App("office")

@@ -1,4 +1,4 @@
-"""Workflows that are ended from outside, without their code: what is freed, what is told, and what a worker does with its copy."""
+"""Workflows terminated without their code: released locks, cancelled children, and the copy that a worker still has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A read of a lock misses no checkpoint that is made while it reads, and many are read at a time."""
+"""Reads of locks see a checkpoint that is made while they read, and read many locks at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libs.tests.flow.locks.test_locks import Seats, first_event
 
 
 async def test_a_checkpoint_that_is_written_during_a_read_is_not_missed(cluster: MemoryCluster) -> None:
-    """Between a read's snapshot and its records, the lock is checkpointed and trimmed by somebody else."""
+    """Between the read's snapshot and its records, another process checkpoints and trims the lock."""
     seats = Seats()
     async with working(cluster, seats.app) as worker:
         await worker.start(seats.hold.call("a"), id="h")
@@ -60,7 +60,7 @@ async def test_many_locks_are_read_at_a_time_each_as_it_is(log: Log) -> None:
 
 
 async def test_a_record_that_a_locks_stream_has_no_more_is_none_of_its() -> None:
-    """Another lock has it still, which it changed too; the one was given back and forgotten since, and is held anew."""
+    """The stream of another lock still has the record; this lock was released, forgotten and acquired again since."""
     clock = SetClock()
     async with MemoryCluster(clock=clock) as cluster:
         log = Log((await cluster.connect()).book("shop"))

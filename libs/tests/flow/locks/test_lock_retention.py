@@ -1,4 +1,4 @@
-"""Locks that nobody touches for days: they keep no term, they are not forgotten, and of those that nobody holds nothing is left."""
+"""Retention of locks: a lock that is held for days keeps no term and is not lost, and of a free lock nothing is left."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
 
 
 async def held(worker: Worker, seats: Seats, id: str, name: str, *, shared: bool = False) -> int:
-    """A workflow that holds a lock until the signal `go`; its number."""
+    """Start a workflow that holds a lock until the signal `go`; return its fencing number."""
     await worker.start(seats.hold.call(name, shared), id=id)
     number: int = await first_event(worker, id, "has")
     return number
 
 
 async def oldest_ms(book: boki.Book) -> int:
-    """Of all that lives, but for heartbeats, which go by themselves."""
+    """Return the time of the oldest record in the book, apart from heartbeats, which are trimmed by themselves."""
     async for item in book.read():
         if isinstance(item, boki.Record) and item.tags != (tags.member("seats"),):
             return item.time_ms
@@ -48,7 +48,7 @@ async def oldest_ms(book: boki.Book) -> int:
 
 
 async def is_forgotten(book: boki.Book, name: str) -> bool:
-    """Whether the log knows nothing of a lock any more."""
+    """Return whether the log has forgotten a lock."""
     try:
         await book.append(b"", tags=["probe"], expect={tags.lock(name): None, tags.lock_checkpoint(name): None})
     except boki.Conflict:
@@ -83,7 +83,7 @@ async def test_locks_that_are_held_for_days_keep_no_term_and_their_numbers(
 async def test_the_lock_of_who_is_blocked_is_carried_and_his_when_he_goes_on(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
-    """Nobody runs it, so nobody remembers its lock; who wants it waits."""
+    """No worker runs the blocked workflow, so no process remembers its lock; a workflow that wants the lock waits."""
     seats, without = Seats(), App("seats")
     async with working(cluster, seats.app) as worker:
         number = await held(worker, seats, "h", "a")
@@ -145,7 +145,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
     clock.ms += REWRITE_MS
 
     class Slow(LockCarried):
-        """Others are faster, for half of the locks."""
+        """A process that a second one overtakes for half of the locks."""
 
         async def _views(self, names: Sequence[str]) -> dict[str, LockView]:
             views = await super()._views(names)
@@ -167,7 +167,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
 
 
 class Days:
-    """One holds a lock and one waits for it, another lock is free; days go by, and processes that carry are killed."""
+    """A workflow that holds a lock, one that waits for it, and a free lock; days pass, and processes that rewrite locks are killed."""
 
     def __init__(self, clock: SetClock) -> None:
         self.clock = clock
@@ -191,15 +191,15 @@ class Days:
             await worker.collect()
 
     async def program(self, book: BookPort) -> None:
-        """Whoever carries, three days."""
+        """Rewrite locks on three days, in one process."""
         log = Log(book)
         for _ in range(3):
             self.clock.ms += DAY_MS
-            with contextlib.suppress(boki.BokiError):  # of one round; the next one goes on
+            with contextlib.suppress(boki.BokiError):  # an error ends one round; the next round continues
                 await carry_old(log, {}, self.clock.ms, DAY_MS)
 
     async def whole(self, book: BookPort) -> None:
-        """The same as a worker does it, with all that it carries."""
+        """Rewrite all states of the book, as a worker does."""
 
         async def carries() -> None:
             async with self.worker(book) as worker:

@@ -1,4 +1,4 @@
-"""Locks as one process sees them: what is over is trimmed, what is long is checkpointed; while they cannot be read, it waits."""
+"""Locks of one process: records of free locks are trimmed, long queues are checkpointed, acquiring waits while the log is unreadable."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_queue_that_is_never_empty_is_kept_in_a_checkpoint(cluster: Memo
 
 
 class Unreadable:
-    """A book that cannot be read for a while."""
+    """A book whose reads fail for a while."""
 
     def __init__(self, book: boki.Book, times: int) -> None:
         self.left = times

@@ -1,4 +1,4 @@
-"""Locks in workflows: who has one, in which order, and what it costs; whoever dies, and whenever."""
+"""Locks in workflows: holders, their order and the cost, with a death at any operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from libs.tests.flow.conftest import Inline, started, until, working
 
 
 class Seats:
-    """An app of workflows that take locks. `inside`: who is in which, as bodies see it; `most`: at a time."""
+    """An app of workflows that acquire locks; `inside` has the workflows in each lock as bodies see them, `most` their largest number."""
 
     def __init__(self) -> None:
         self.app = App("seats")
@@ -101,7 +101,7 @@ async def first_event(worker: Worker, id: str, topic: str) -> Any:
 
 
 async def waits(worker: Worker, id: str, what: str) -> None:
-    """Until a workflow waits for something, and that is in the log."""
+    """Wait until the log has the record that a workflow waits for a lock."""
 
     def so() -> bool:
         executor = worker._executors.get(id)
@@ -145,14 +145,14 @@ async def test_a_workflow_that_waits_names_the_lock_its_holder_and_what_blocks_t
 
 
 class Zeros:
-    """An incarnation that writes nothing."""
+    """A source of tokens that returns zeros: all incarnations have one name."""
 
     def token(self, size: int) -> bytes:
         return bytes(size)
 
 
 async def check_locks(book: BookPort) -> Counter[str]:
-    """By the log: whoever was granted a lock held it there, and so did who used it; returns how often each was taken."""
+    """Check by the log that each workflow used a lock only while it held it; return how often each lock was acquired."""
     log = Log(book, random=Zeros())
     queues: dict[str, lock_rules.Queue] = {}
     has: dict[tuple[str, str], tuple[str, int]] = {}
@@ -232,7 +232,7 @@ async def test_a_lock_takes_one_record_giving_it_back_none(cluster: MemoryCluste
 
 
 async def test_a_place_that_goes_with_a_step_is_given_up_while_its_record_is_under_way(cluster: MemoryCluster) -> None:
-    """Cancelled, refused, ended: whatever comes to the code before the record is in the log, the place does not stay."""
+    """The code is cancelled, refused or ends before the record is in the log: its lock queue entry is removed."""
     app = App("others")
     seats = Seats()
 
@@ -483,7 +483,7 @@ def test_names_that_would_share_a_stream_are_refused() -> None:
 
 
 class Contended:
-    """Two workflows that want one lock, and one that waits no longer than it must."""
+    """Two workflows that want one lock, and a third that waits no longer than it has to."""
 
     def __init__(self) -> None:
         self.seats = Seats()
@@ -546,7 +546,7 @@ async def test_two_crashes_anywhere_leave_each_lock_to_one() -> None:
 async def test_a_lock_that_is_taken_without_its_condition_is_found(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted defect: what was free when it was looked at is taken, whatever came since."""
+    """The planted defect acquires a lock that was free when it was read, although records came since."""
     plain = lock_room.append
 
     async def append(opened: Log, ready: Any, part: Any, seen: int) -> int | None:

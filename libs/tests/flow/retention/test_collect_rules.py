@@ -1,4 +1,4 @@
-"""What may go of what ended, and when."""
+"""Rules of retention: which data of ended workflows may be deleted, and when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_done_about_an_end(
 
 
 def test_retention_does_not_begin_anew_with_a_tomb() -> None:
-    """Whenever it is repeated, it is forgotten soon after retention is over."""
+    """Whenever the end is repeated, the id is forgotten soon after the retention."""
     time_ms = 0
     for now_ms in range(0, 3_000, 10):
         fate = rules.fate(workflow_ended(time_ms), FenceContent(9, start=5), now_ms, AGES, pressing=False)
@@ -87,12 +87,12 @@ def test_nothing_is_due_before_it_is_looked_at() -> None:
     ],
 )
 def test_what_becomes_of_what_was_sent_to_nobody(own: FenceContent, seqnum: int, age_ms: int, expected: str) -> None:
-    """Before the end of a workflow, it is a part of its history; after it, it waits for the history to go."""
+    """An event before the end of the workflow is part of its history; one after the end is trimmed after the history."""
     assert rules.fate_of_sent(own, seqnum, 0, age_ms, HISTORIES, AGES) == expected
 
 
 def test_a_history_goes_when_it_is_due_whenever_its_end_is_repeated() -> None:
-    """Of each age at which it may be repeated: it is trimmed once it is due, and not before, by one rule or the other."""
+    """At each age at which the end may be repeated, one of the rules trims the history when it is due, and not before."""
     for ended in (ENDED, FAILED.ended):
         for first in range(1, AGES.carry_ms + 1, 7):
             record = EndedWorkflow("x", 3, 9, 0, 0, ended)

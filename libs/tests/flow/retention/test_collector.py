@@ -1,4 +1,4 @@
-"""What nobody needs of workflows goes: a book of them does not grow, nothing that somebody needs goes, wherever whoever collects dies."""
+"""Retention of workflows: a book does not grow, and nothing that is needed is deleted, wherever the collecting process dies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
 
 
 async def later(worker: Worker, clock: SetClock, ms: int) -> Collected:
-    """Time goes by, a heartbeat is appended, and a round is done."""
+    """Let time pass, append a heartbeat, and run one round."""
     clock.ms += ms
     await worker._peers._members.beat()
     return await worker.collect()
@@ -54,7 +54,7 @@ async def rows(book: boki.Book, tag: str | None = None) -> list[int]:
 
 
 async def oldest_ms(book: boki.Book) -> int:
-    """Of all that lives, but for heartbeats, which go by themselves."""
+    """Return the time of the oldest record in the book, apart from heartbeats, which are trimmed by themselves."""
     async for item in book.read():
         if isinstance(item, boki.Record) and item.tags != (tags.member("shop"),):
             return item.time_ms
@@ -98,7 +98,7 @@ async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
 async def test_the_history_of_what_failed_is_kept_for_a_week_and_can_be_forked(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
-    """It is rewritten each day, so it keeps no old term; what was emitted, and sent late, is read as before."""
+    """The history is rewritten each day, so it keeps no old term; emitted events and late signals are read as before."""
     app, shop, good = App("shop"), Shop(), False
 
     @app.workflow
@@ -161,7 +161,7 @@ async def test_histories_beyond_the_bound_go_when_they_would_be_rewritten(
 async def test_histories_of_all_that_ended_stay_within_a_bound_in_bytes(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
-    """Workflows that return and workflows that fail, for hours: the oldest histories go early, and the book does not grow."""
+    """Workflows return and fail for hours: the oldest histories are trimmed early, and the book does not grow."""
     app = App("shop")
 
     @app.step
@@ -275,7 +275,7 @@ async def test_a_tomb_takes_254_ends_and_large_results_are_apart(
 async def test_what_lives_is_written_anew_before_a_term_is_old(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
-    """Sleepers, one that is blocked, who owns what, what is listed: nothing live is older than two days."""
+    """Sleeping and blocked workflows, owners of partitions and lists: no needed record is older than two days."""
     shop, broken = Shop(), App("shop")
 
     @broken.workflow
@@ -310,7 +310,7 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
 async def test_a_book_of_many_workflows_does_not_grow(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book, daily: int
 ) -> None:
-    """So many a day, a child of each, attributes and what is emitted: what lives, and streams that the log knows, do not become more."""
+    """Workflows with a child, attributes and emitted events run each day: the number of records and of known streams stays the same."""
     app, shop = App("shop"), Shop()
 
     @app.workflow
@@ -356,7 +356,7 @@ def shop_wait(app: App) -> bokiflow.Workflow[[], None]:
 
 
 async def test_what_is_sent_to_who_is_over_goes_too(cluster: MemoryCluster, clock: SetClock, book: boki.Book) -> None:
-    """To one that ended, to one that never was; what is sent to who lives stays."""
+    """Events sent to a workflow that ended or never existed are trimmed; those sent to a running one stay."""
     shop = Shop()
     model = cluster._serving().model
     async with working(cluster, shop.app) as worker:
@@ -424,8 +424,8 @@ async def test_two_who_collect_at_once_do_no_harm(cluster: MemoryCluster, clock:
         assert await again.result() == 0
 
 
-class Kept:
-    """A workflow that ended, and one that waits; time goes by, and processes that collect are killed."""
+class CollectedBook:
+    """A workflow that ended and one that waits; time passes, and processes that collect are killed."""
 
     def __init__(self, clock: SetClock) -> None:
         self.clock = clock
@@ -459,11 +459,11 @@ class Kept:
             await self.days(worker, 1)
 
     async def program(self, book: BookPort) -> None:
-        with contextlib.suppress(boki.BokiError):  # of one round; the next one goes on
+        with contextlib.suppress(boki.BokiError):  # an error ends one round; the next round continues
             await while_alive(book, self.collects(book))
 
     async def check(self, book: boki.Book) -> None:
-        """Whatever happened, what is over goes, and what lives is as it was."""
+        """Check that ended workflows are deleted and running ones unchanged."""
         async with self.worker(book) as worker:
             await until(lambda: "waits" in worker._executors)
             await self.days(worker, 4)
@@ -479,13 +479,13 @@ class Kept:
 
 
 def clock_age(clock: SetClock, time_ms: int) -> float:
-    """In days."""
+    """Return the age in days."""
     return (clock.ms - time_ms) / DAY_MS
 
 
 @pytest.mark.parametrize("kinds", [("after",), UNKNOWNS, pytest.param(CRASHES, marks=pytest.mark.nightly)])
 async def test_a_crash_anywhere_of_who_collects_harms_nothing(clock: SetClock, kinds: tuple[FaultKind, ...]) -> None:
-    kept = Kept(clock)
+    kept = CollectedBook(clock)
     explored = await crash_everywhere(
         kept.program, kept.program, kept.check, kinds=kinds, clock=clock, before=kept.before
     )
@@ -494,5 +494,5 @@ async def test_a_crash_anywhere_of_who_collects_harms_nothing(clock: SetClock, k
 
 @pytest.mark.nightly
 async def test_a_second_worker_anywhere_that_collects_harms_nothing(clock: SetClock) -> None:
-    kept = Kept(clock)
+    kept = CollectedBook(clock)
     assert (await start_anywhere(kept.program, kept.program, kept.check, clock=clock, before=kept.before)).runs > 20

@@ -1,4 +1,4 @@
-"""Tables in memory, and of a real Cassandra: one for the whole run, a keyspace for each test."""
+"""Tables in memory, and in a real Cassandra: one server for the whole run, a keyspace for each test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOTEL = Schema("hotel", {"left_over": "int", "name": "text", "price": "float", "
 
 @pytest.fixture(scope="session")
 def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Its port. One for the whole run: use a keyspace of your own. Tests that use it have the marker `cassandra`."""
+    """Return the port of a Cassandra for the whole run; use a keyspace of your own, and mark the test `cassandra`."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # the processes of a run have folders side by side
         folder = folder.parent
@@ -39,7 +39,7 @@ def keyspace() -> str:
 
 @pytest.fixture(params=["memory", pytest.param("cassandra", marks=[pytest.mark.cassandra, pytest.mark.timeout(240)])])
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[TablePort]:
-    """Each implementation of the port."""
+    """Yield each implementation of the port."""
     if request.param == "memory":
         yield MemoryTables()
         return
@@ -56,7 +56,7 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 async def tables_of(cluster: MemoryCluster, port: TablePort, **options: Any) -> Tables:
-    """Another process: a session of its own, nothing in memory."""
+    """Return the tables of another process, with a session of its own and nothing in memory."""
     tables = Tables(Log((await cluster.connect()).book("shop")), port, **options)
     await tables.open(HOTEL)
     return tables

@@ -1,4 +1,4 @@
-"""A process that dies, or a database that does not answer, around every operation of the database: what is left is as it should be."""
+"""Faults around every operation of a database: the process dies, or the answer is lost; then the result is checked."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class World(Protocol):
     def port(self) -> MemoryTables: ...
 
     async def work(self, book: BookPort) -> None:
-        """One process, which may die."""
+        """Run one process, which may die."""
 
     async def check(self, book: boki.Book) -> None:
-        """What is left, after another one."""
+        """Check the database and the log after the last process."""
 
 
 W = TypeVar("W", bound=World)
 
 
 class DatabaseFault:
-    """Before or after this operation of the database the process dies, or there is no answer. `met`: it came to that."""
+    """A fault before or after one operation of the database: the process dies, or the answer is lost. `met` says that it happened."""
 
     def __init__(self, at: int, book: FaultyBook, *, dies: bool) -> None:
         self.met = False
@@ -50,7 +50,7 @@ class DatabaseFault:
 
 
 async def fail_everywhere(make: Callable[[], W], again: Callable[[W, BookPort], Awaitable[None]], *, dies: bool) -> int:
-    """One world for each operation of the database; returns how many there are. `again`: the process after it."""
+    """Run a world with a fault at each operation of the database; return how many there are. `again` is the process after the fault."""
     for at in itertools.count():
         async with MemoryCluster() as cluster:
             world = make()

@@ -1,4 +1,4 @@
-"""Columns are added to a table while several processes change its rows, in each mode: nothing is lost, and all learn of them."""
+"""Columns added to a table while several processes change its rows, in each mode: no change is lost, and all processes learn of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS = 6
 
 
 async def opened(cluster: MemoryCluster, port: TablePort, mode: Mode, column: str) -> Tables:
-    """Another process, which knows a column of its own."""
+    """Open the tables of another process, which knows a column of its own."""
     tables = Tables(Log((await cluster.connect()).book("shop")), port)
     await tables.open(Schema("stock", {"left": "int", column: "int"}, mode))
     return tables

@@ -1,4 +1,4 @@
-"""What of tables is carried out of old terms, and that nobody who has them open notices."""
+"""States of tables rewritten out of old terms, unnoticed by processes that have the tables open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def live(book: BookPort) -> list[boki.Record]:
 
 @in_virtual_time
 async def test_a_book_with_tables_keeps_no_term_of_before_two_days() -> None:
-    """Terms of a day: some days of work, and days in which nothing happens. Who has the tables open all the time notices nothing."""
+    """Terms last a day: some days of work, then days without any. A process that has the tables open all the time notices nothing."""
     clock = LoopClock()
     async with MemoryCluster(clock=clock) as cluster:
         port, books = MemoryTables(), [(await cluster.connect()).book("b") for _ in range(3)]
@@ -75,7 +75,7 @@ async def test_a_book_with_tables_keeps_no_term_of_before_two_days() -> None:
             assert await idle.transact(take, table) == 83
 
 
-# -- who has a table open
+# -- processes that have a table open
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def logs(clock: SetClock) -> AsyncIterator[list[Log]]:
 
 
 async def carried(log: Log, clock: SetClock) -> int:
-    """A day later."""
+    """Let a day pass, and rewrite the states of tables."""
     clock.ms += REWRITE_MS
     return (await Carrier(log, [TablesCarried(log)], who="c").round()).carried
 
@@ -194,7 +194,7 @@ async def test_a_floor_that_was_carried_still_has_which_versions_are_gone(logs: 
 
 
 class Later(Event, tag="table.later", frozen=True):
-    """What a later version writes."""
+    """An event of a later version."""
 
     id: str
 
@@ -231,7 +231,7 @@ async def test_while_the_database_does_not_answer_its_rows_keep_their_terms(logs
 
 
 class Days:
-    """Two tables that nobody touches; days go by, and processes that carry are killed."""
+    """Two tables that no process changes; days pass, and processes that rewrite states are killed."""
 
     def __init__(self, clock: SetClock) -> None:
         self.clock = clock
@@ -251,7 +251,7 @@ class Days:
         log = Log(book)
         for _ in range(2):
             self.clock.ms += REWRITE_MS
-            with contextlib.suppress(boki.BokiError):  # of one round; the next one goes on
+            with contextlib.suppress(boki.BokiError):  # an error ends one round; the next round continues
                 await Carrier(log, [TablesCarried(log)], who="c").round()
 
     async def alters(self, book: BookPort) -> None:

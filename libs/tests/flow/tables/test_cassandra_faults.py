@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cassandra, pytest.mark.nightly, pytest.mark.alone, pyt
 
 @pytest.fixture
 def own_cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraServer]:
-    """A node for this test alone."""
+    """Yield a node for this test alone."""
     try:
         server = CassandraServer.start(tmp_path_factory.mktemp("cassandra"))
     except ServerMissing as error:
@@ -62,7 +62,7 @@ async def process(cluster: MemoryCluster, server: CassandraServer, mode: Mode) -
 
 
 async def again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asks until there is an answer: two seconds are little on a busy machine."""
+    """Repeat a call until there is an answer: two seconds are little on a busy machine."""
     while True:
         try:
             return await ask()
@@ -71,7 +71,7 @@ async def again(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 class Adding:
-    """Adds to rows, again while the database is not there. `added`: how often."""
+    """A process that adds to rows, and retries while the database does not answer. `added` counts its additions."""
 
     def __init__(self, tables: Tables) -> None:
         self.added = 0
@@ -94,7 +94,7 @@ class Adding:
 
 
 def has_faketime() -> None:
-    """Skips the test where there is no libfaketime."""
+    """Skip the test if libfaketime is not installed."""
     try:
         find_faketime()
     except ServerMissing as error:

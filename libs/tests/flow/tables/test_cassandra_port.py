@@ -1,4 +1,4 @@
-"""What of a real Cassandra is refused, and how it reports that nobody answers."""
+"""Requests that a real Cassandra refuses, and the errors when no node answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Silent:
-    """A driver that forgets what it was asked."""
+    """A driver that never answers."""
 
     def prepare(self, text: str) -> str:
         return text

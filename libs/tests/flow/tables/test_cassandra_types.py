@@ -1,4 +1,4 @@
-"""What a table of Cassandra must be, and must not."""
+"""Checks of existing tables of Cassandra against a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows change with steps of workflows, once: wherever the process dies, between the log and the database too; beside zombies."""
+"""Rows changed once with steps of workflows: a process dies anywhere, also between the log and the database, beside zombies."""
 
 from __future__ import annotations
 

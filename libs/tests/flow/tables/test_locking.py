@@ -1,4 +1,4 @@
-"""Transactions with locks over steps and children: all or nothing, nobody waits for himself, wherever processes die."""
+"""Transactions with locks over steps and children: all or nothing and without deadlocks, wherever processes die."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SoldOut(Exception):
 
 
 class Process:
-    """Tables and a worker of one log: trips of a room and a seat, which children look for."""
+    """Tables and a worker of one log: trips need a room and a seat, which children find."""
 
     def __init__(self, book: BookPort, port: TablePort, mode: Mode = "log", name: str = "w") -> None:
         self.tables = tables = Tables(Log(book), port)
@@ -66,7 +66,7 @@ class Process:
 
         @self.app.workflow
         async def trip(id: str) -> list[int]:
-            """A room and a seat, each found by a child, and paid: both, or neither."""
+            """Book a room and a seat, each found by a child, and pay: all of it, or nothing."""
 
             async def both(tx: LockingTransaction) -> list[int]:
                 left = [await tx.join(await find(kind)) for kind in ("room", "seat")]
@@ -125,7 +125,7 @@ class World:
 
 @pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
 async def test_a_death_or_a_lost_answer_at_every_operation_of_the_log(kinds: tuple[FaultKind, ...]) -> None:
-    """Between a lock and the record, and between the record and the release, among them."""
+    """This includes the time between a lock and the record, and between the record and the release."""
     world = World("log")
     assert (await crash_everywhere(world.work, world.work, world.check, kinds=kinds, before=world.begin)).runs > 8
 

@@ -1,4 +1,4 @@
-"""What a database has to do for tables, in memory and of a real Cassandra: one suite."""
+"""The contract suite of database ports, run on memory and on a real Cassandra."""
 
 from __future__ import annotations
 

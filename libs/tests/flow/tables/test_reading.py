@@ -1,4 +1,4 @@
-"""Where a transaction on tables reads: which question is asked, and what the answers come to."""
+"""The place at which a transaction on tables reads: questions to the log, and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows from what is stored and what the log has above it, against a plain dict."""
+"""Rows folded from stored cells and newer records, compared with a plain dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table may be, and what two that open it may want."""
+"""Schemas of tables, and two programs that open a table with different ones."""
 
 from __future__ import annotations
 

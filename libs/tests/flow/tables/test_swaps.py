@@ -1,4 +1,4 @@
-"""Mode `lwt`: rows that others write too change once each time, in memory and on a real Cassandra, whatever becomes of statements."""
+"""Mode `lwt`: each change of a row happens once, beside other writers and with lost statements, in memory and on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SoldOut(Exception):
 
 
 async def opened(cluster: MemoryCluster, port: TablePort, book: str = "shop") -> Tables:
-    """Another process."""
+    """Open the tables of another process."""
     tables = Tables(Log((await cluster.connect()).book(book)), port)
     await tables.open(STOCK)
     return tables
@@ -113,7 +113,7 @@ async def test_operations_are_noted_until_nobody_asks(port: TablePort) -> None:
     assert [op async for op in port.helps()] == ["p"]
     await port.unhelp("p")
     assert await port.helped("p") is None
-    await port.help("p", "ok")  # by who was very late
+    await port.help("p", "ok")  # a very late note
     assert [op async for op in port.helps()] in ([], ["p"])
 
 
@@ -121,7 +121,7 @@ async def test_operations_are_noted_until_nobody_asks(port: TablePort) -> None:
 
 
 async def test_rows_change_and_processes_of_two_books_lose_no_update(cluster: MemoryCluster, port: TablePort) -> None:
-    """Two applications on one table: each of a book of its own."""
+    """Two applications change one table, each with a book of its own."""
     async with MemoryCluster() as elsewhere:
         several = [await opened(cluster, port), await opened(elsewhere, port), await opened(cluster, port, "other")]
         await asyncio.gather(*(tables.change("stock", "seven", take) for tables in several for _ in range(3)))
@@ -152,7 +152,7 @@ async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, p
 async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is(
     cluster: MemoryCluster, recorded: str, raised: type[Exception] | tuple[type[Exception], ...]
 ) -> None:
-    """An older program applied the change, and noted its error; its workflow goes on in this program."""
+    """An older program applied the change and recorded its error; its workflow resumes in this program."""
     monday = Process((await cluster.connect()).book("shop"), MemoryTables())
     await monday.tables.open(STOCK)
 
@@ -195,7 +195,7 @@ async def test_what_comes_late_is_applied_once_or_never(cluster: MemoryCluster) 
     asked = 0
 
     async def body(row: OneRow) -> int:
-        """It depends on more than the row, as a body may."""
+        """Depend on more than the row, as a body may."""
         nonlocal asked
         asked += 1
         if asked == 1:
@@ -220,7 +220,7 @@ async def test_one_that_is_given_up_is_unknown(cluster: MemoryCluster, monkeypat
 
 
 async def test_notes_are_forgotten_a_day_later_whoever_has_a_wrong_clock() -> None:
-    """One clock is two days behind, and another two days ahead: nobody forgets what was noted of an operation that has just begun."""
+    """A clock is two days behind and another two days ahead: no process deletes the outcome of an operation that has just begun."""
     clock, behind, ahead = SetClock(), SetClock(), SetClock()
     clock.ms, ahead.ms = 10 * OUTSIDE_MS, 12 * OUTSIDE_MS
     behind.ms = 8 * OUTSIDE_MS
@@ -233,7 +233,7 @@ async def test_notes_are_forgotten_a_day_later_whoever_has_a_wrong_clock() -> No
                 await tables.change("stock", "seven", take)
         assert await other.settle("stock") == (0, 0) == await one.settle("stock")
         for late in (clock, behind, ahead):
-            late.ms += OUTSIDE_MS + 60_000  # the log's clock goes on between two records
+            late.ms += OUTSIDE_MS + 60_000  # the log's clock advances between two records
         await other.open(Schema("other", {"a": "int"}))
         assert await one.settle("stock") == (0, 0), "by his clock it has not begun yet"
         assert (await other.settle("stock")).rows == 2, "what began by the log's time"
@@ -266,7 +266,7 @@ class Process:
 
 
 class World:
-    """A database that processes share, one run after the other; somebody else changes the row between them."""
+    """A database that processes share, one run after the other; another program changes the row between them."""
 
     def __init__(self) -> None:
         self.port = MemoryTables()
@@ -290,7 +290,7 @@ class World:
         await while_alive(book, work())
 
     async def again(self, book: BookPort) -> None:
-        """Another application writes first, over whatever is there."""
+        """Write as another application first, over any value."""
         async with MemoryCluster() as elsewhere:
             other = await opened(elsewhere, self.port)
             await other.change("stock", "seven", take)
@@ -337,9 +337,9 @@ async def test_two_zombies_of_one_workflow_race_and_the_row_changes_once(
 
 @pytest.mark.parametrize("elsewhere", [True, False])
 async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: MemoryCluster, elsewhere: bool) -> None:
-    """It has stood still since before it read the row; meanwhile its workflow ended, and what was noted was forgotten.
+    """The zombie has stood still since before it read the row; its workflow ended in between, and recorded outcomes were deleted.
 
-    In its own process, too: code of the user may go on after it was cancelled, until the workflow runs there again and ends.
+    The zombie may be in the same process: code of the user may continue after it was cancelled, until the workflow runs again and ends.
     """
     port = MemoryTables()
     one = Process((await cluster.connect()).book("shop"), port)
@@ -361,7 +361,7 @@ async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: Mem
 
 
 async def test_a_zombie_of_an_id_that_has_begun_again_in_its_process_writes_nothing(cluster: MemoryCluster) -> None:
-    """Its workflow ended and was forgotten, with what was noted of its operations; another one has its id, in the same process."""
+    """The workflow ended and was forgotten, with the outcomes of its operations; a new workflow has its id in the same process."""
     async with Process((await cluster.connect()).book("shop"), MemoryTables()).worker as worker:
 
         @worker.flow.app.workflow

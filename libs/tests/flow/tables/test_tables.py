@@ -1,4 +1,4 @@
-"""Tables: transactions in memory and on a real Cassandra, and everything that goes wrong between the log and the database."""
+"""Transactions on tables, in memory and on a real Cassandra, and faults between the log and the database."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_column_that_a_process_did_not_know_is_not_lost(cluster: MemoryC
         tx.put("hotel", "seven", {"stars": 4})
 
     await other.transact(rate)
-    await other.settle("hotel")  # the log has nothing of it any more
+    await other.settle("hotel")  # the log has trimmed it
     assert await one.transact(take, "seven") == 9
     tx = await one.begin()
     await tx.get("hotel", "seven")
@@ -289,7 +289,7 @@ async def test_a_row_that_is_known_is_not_read_from_the_database_again(cluster: 
 
 
 class Faults:
-    """Of operations by name, how many fail yet."""
+    """The number of failures left, by the name of the operation."""
 
     def __init__(self, error: Callable[[str], Exception]) -> None:
         self.left: dict[str, int] = {}
@@ -355,7 +355,7 @@ async def test_a_column_that_is_dropped_stops_writes_and_loses_nothing(cluster: 
     await tables.applier.applied([SEVEN])
     with pytest.raises(TableRefused, match="dropped"):
         await tables.get("hotel", "seven")
-    await port.ensure(HOTEL)  # somebody brings it back
+    await port.ensure(HOTEL)  # an operator adds the column again
     assert await tables.get("hotel", "seven") == {"left_over": 8}
 
 

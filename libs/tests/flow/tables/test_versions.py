@@ -1,4 +1,4 @@
-"""Mode `versioned`: rows are looked at without a record, as of the last delivery to a workflow, in memory and on a real Cassandra."""
+"""Mode `versioned`: workflows look at rows without a record, as of the last delivery, in memory and on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEVEN = RowKey("stock", "seven")
 
 
 async def opened(cluster: MemoryCluster, port: TablePort) -> Tables:
-    """Another process."""
+    """Open the tables of another process."""
     tables = Tables(Log((await cluster.connect()).book("shop")), port)
     await tables.open(STOCK)
     return tables
@@ -129,7 +129,7 @@ async def test_versions_that_nobody_looks_at_are_collected(cluster: MemoryCluste
         with pytest.raises(VersionsGone, match="as of"):
             await tables.as_of("stock", ["seven"], old)
         other = Worker(app, tables.log, name="other", bodies=Inline())
-        async with other:  # whoever runs it anew gets the same
+        async with other:  # a process that runs it again reads the same
             await handle.signal("go", 1)
             assert await handle.result() == [{"left": 8}, {"left": 6}]
         place = await tables.collect("stock", worker.flow)
@@ -197,7 +197,7 @@ async def test_what_a_mode_cannot_keep_is_refused_and_the_right_one_named(cluste
 
 
 class Process:
-    """A workflow that looks, and writes what it saw."""
+    """A process with a workflow that looks, and writes the rows that it saw."""
 
     def __init__(self, book: BookPort, port: TablePort) -> None:
         self.tables = Tables(Log(book), port)
@@ -206,7 +206,7 @@ class Process:
 
         @self.app.step
         async def note(seen: object) -> object:
-            """What it is given is compared in each replay."""
+            """Record an argument, which each replay compares."""
             return seen
 
         @self.app.workflow

@@ -1,4 +1,4 @@
-"""Defects that users plant, and that tests of theirs should find."""
+"""Defects of users' programs, planted for tests that have to find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def pack(sku: str) -> str:
 
 @app.workflow
 async def in_order_of_a_set(skus: list[str]) -> list[str]:
-    """The order in which texts are in a set is another one in each process."""
+    """Run steps in the order of texts in a set, which differs in each process."""
     return [await pack(sku) for sku in set(skus)]
 
 

@@ -1,4 +1,4 @@
-"""Histories replayed in other processes, where texts hash to other numbers."""
+"""Histories replayed in other processes, in which texts have other hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test kit: what is right survives, and what is planted is found."""
+"""The test kit: correct workflows pass, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_it_runs_in_real_time_too() -> None:
 
 
 def moving(*, atomic: bool) -> Any:
-    """Ten cents from ann to bob: in one transaction, or (planted) in two records of one step."""
+    """Move ten cents from ann to bob, in one transaction or (planted) in two records of one step."""
 
     def make(log: Log) -> tuple[App, Call[Any]]:
         app, store = App("bank"), BokiStore(log)
