@@ -23,8 +23,6 @@ pytestmark = pytest.mark.timeout(300)
 
 HOLDS: Final = ("examples/", "libs/", "spark/")
 NOT_YET: Final = (
-    "libs/bokiflow/bokiflow/cancellation.py",
-    "libs/bokiflow/bokiflow/errors.py",
     "libs/bokiflow/bokiflow/execute/",
     "libs/bokiflow/bokiflow/history/",
     "libs/bokiflow/bokiflow/model/",

@@ -1,4 +1,4 @@
-"""Workflows that finish exactly once, whatever happens to the processes that run them: durable functions on a LogBook.
+"""Workflows that finish exactly once, even if the processes that run them die: durable functions on a LogBook.
 
     app = App("shop")
 
@@ -15,9 +15,9 @@
         handle = await worker.start(checkout.call("7"), id="order-7")
         print(await handle.result())
 
-- A step's body happens at least once, its outcome is kept once. Outcomes are delivered to the code in the same order in every replay.
-- Code of a workflow is plain asyncio. It must do the same when the same is delivered: what is random, or outside, is a step.
-- There is no server beside the log: any number of workers share the workflows of a book, and take over from those that die.
+- The body of a step runs at least once, its outcome is recorded once. Every replay delivers outcomes to the code in the same order.
+- Code of a workflow is plain asyncio. With the same deliveries it has to do the same: random values and effects outside belong in steps.
+- There is no server beside the log: any number of workers share the workflows of a book, and take over from workers that die.
 """
 
 from boki_common.runtime.bodies import ThreadBodies

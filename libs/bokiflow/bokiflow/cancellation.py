@@ -1,4 +1,4 @@
-"""What ends a workflow's code otherwise than by a value or an error: no `Exception`, and not under `BokiError`."""
+"""The exceptions that end a workflow's code without a result or an error; neither is an `Exception` or a `BokiError`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any, Final
 
 
 class WorkflowCancelled(asyncio.CancelledError):
-    """The workflow was cancelled. Like `asyncio.CancelledError` it is no `Exception`: who catches all errors does not catch it."""
+    """The workflow was cancelled. Like `asyncio.CancelledError` it is no `Exception`, so `except Exception` does not catch it."""
 
 
 class RestartRequested(BaseException):
-    """The workflow begins again (`bokiflow.restart`). Attributes: args, options: of the new run."""
+    """The workflow restarts (`bokiflow.restart`).
+
+    Attributes:
+        run_args: the arguments of the new run.
+        options: the keyword arguments of the new run.
+    """
 
     def __init__(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         super().__init__("bokiflow.restart(...) ends this run of the workflow")

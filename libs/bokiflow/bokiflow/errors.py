@@ -1,4 +1,4 @@
-"""What workflows raise beside the errors of the SDK and of `bokilib`. `WorkflowCancelled` is apart (`cancellation`).
+"""Errors of workflows, beside those of the SDK and of `bokilib`; `WorkflowCancelled` is in `cancellation`, since it is no BokiError.
 
 BokiError
 ├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, OnlyInSteps, UnfitStore, NonDeterminism, WorkflowStuck
@@ -13,10 +13,12 @@ from boki_common.errors import InvalidArgument, LogBookError, UsageError
 
 
 class IdReused(InvalidArgument):
-    """An id was started before, with another workflow or other arguments. Nothing was started.
+    """The id was used to start another workflow, or the same one with other arguments. Nothing was started.
 
     Attributes:
-        id: of the workflow. expected, found: name and digest of what was to be started, and of what is there.
+        id: the id.
+        expected: the name and the digest of the call that was to be started.
+        found: the name and the digest of the call that has the id.
     """
 
 
@@ -24,47 +26,51 @@ class NoSuchWorkflow(InvalidArgument):
     """No workflow of this id was ever started, or it is forgotten.
 
     Attributes:
-        id: of the workflow.
+        id: the id.
     """
 
 
 class NotRegistered(UsageError):
-    """A workflow's name is not among those of this program: import the module that defines it.
+    """This program has no workflow of this name: import the module that defines it.
 
     Attributes:
-        found: the name. expected: names that are known.
+        found: the name.
+        expected: the names of this program's workflows.
     """
 
 
 class NotInWorkflow(UsageError, RuntimeError):
-    """Only within a workflow this can be called."""
+    """A function was called outside of a workflow's code that works only there."""
 
 
 class OnlyInSteps(UsageError, RuntimeError):
-    """Code of a workflow called what only a step may call: threads, sockets, subprocesses, clients, stores, queues."""
+    """Code of a workflow used threads, sockets, subprocesses, clients, stores or queues, which only steps may use."""
 
 
 class UnfitStore(InvalidArgument):
-    """A store that `bokiflow.transact` cannot use: it is not made of the worker's own Log, or has no transactions across workflows."""
+    """A store that `bokiflow.transact` cannot use: it has another Log than the worker, or no transactions across workflows."""
 
 
 SET_UP: Final = (NotInWorkflow, OnlyInSteps, UnfitStore)
-"""Errors of a program, not of its data. One that leaves the code of a workflow blocks the workflow, and mended code goes on with it."""
+"""Errors of a program, not of its data. If the code of a workflow raises one, the workflow is blocked, and resumes with corrected code."""
 
 
 class WorkflowStuck(UsageError):
-    """Code of a workflow ran on without waiting for anything: it is blocked until somebody resumes or cancels it.
+    """Code of a workflow ran for too long without waiting. The workflow is blocked until it is resumed or cancelled.
 
     Attributes:
-        id: of the workflow. stack: of its code when it was stopped, innermost call last.
+        id: the id of the workflow.
+        stack: the stack of its code when it was stopped, innermost call last.
     """
 
 
 class NonDeterminism(UsageError):
-    """Code of a workflow does not do what its history says: it was changed, or it depends on what a replay cannot know.
+    """Code of a workflow does not do what its history says: it was changed, or it depends on values that a replay does not have.
 
     Attributes:
-        id: of the workflow. expected: what the history has. found: what the code did.
+        id: the id of the workflow.
+        expected: the command in the history.
+        found: the command of the code.
     """
 
 
@@ -72,49 +78,51 @@ class StepFailed(LogBookError):
     """A step or a child raised an error whose class this program does not have.
 
     Attributes:
-        type: name of the class.
+        type: the name of the class.
     """
 
 
 class StepInterrupted(LogBookError):
-    """A step that shall run at most once was begun, and nobody knows how it ended."""
+    """A step that runs at most once was begun, and its outcome is unknown because the process died."""
 
 
 class LockRefused(LogBookError):
-    """A lock is not to be had now: others have it, and who asked does not wait, or must not.
+    """A lock is held by another workflow, and the caller does not wait for it, or may not.
 
     Attributes:
-        name: of the lock. holder: id of a workflow that has it.
+        name: the name of the lock.
+        holder: the id of a workflow that holds it.
     """
 
 
 class CannotLook(LogBookError):
-    """What a workflow looks at without a record cannot be read, now or later: it is blocked until somebody changes something."""
+    """Rows that a workflow looks at without a record cannot be read, and retries do not help. The workflow is blocked."""
 
 
 class ResultExpired(LogBookError):
-    """The workflow ended, and its result is no longer kept; perhaps another one has its id by now.
+    """The workflow ended, and its result is no longer kept; a new workflow may have its id.
 
     Attributes:
-        id: of the workflow.
+        id: the id of the workflow.
     """
 
 
 class IdExpired(LogBookError):
-    """The id is that of a workflow that ended so long ago that its result is not kept any more, and so recently that it is not forgotten.
-    Nothing was started. It is free again a little later, or take another one.
+    """The id belongs to a workflow whose result is not kept any more, but which the log has not forgotten yet. Nothing was started.
+
+    The id is free again a little later; or use another id.
 
     Attributes:
-        id: of the workflow.
+        id: the id.
     """
 
     retryable = True
 
 
 class WorkflowBlocked(LogBookError):
-    """A workflow cannot go on with the code of the worker that ran it. It goes on when a worker with code that fits begins, or when it is
-    resumed.
+    """A workflow is blocked: the code of its worker does not fit. It resumes when a worker with code that fits begins, or by `resume`.
 
     Attributes:
-        id: of the workflow. found: why, as that worker recorded it.
+        id: the id of the workflow.
+        found: the error that the worker recorded.
     """

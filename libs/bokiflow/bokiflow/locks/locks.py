@@ -67,9 +67,9 @@ def lock(
     ordered: bool = False,
     timeout_s: float | None = None,
 ) -> Lock:
-    """Return a lock between workflows, for `async with lock(…) as number`.
+    """Return a lock between workflows, which `async with` acquires and releases.
 
-    `number` is a fencing number: other systems can refuse a late request of an earlier holder by it.
+    `async with` returns a fencing number, by which other systems can refuse late requests of an earlier holder.
 
     Args:
         name: the name of the lock, up to 200 bytes.
