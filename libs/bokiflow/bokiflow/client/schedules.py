@@ -136,6 +136,8 @@ class Starts(Protocol):
     @property
     def group(self) -> str: ...
 
+    def token(self) -> str: ...
+
     async def find(self, **attribute: str) -> Sequence[str]: ...
 
     async def start(
@@ -327,8 +329,10 @@ class Schedules:
     async def run(self, name: str) -> str:
         """Start the workflow of a schedule now, as a firing whose time is now. The schedule itself does not change.
 
+        Each call starts a workflow of its own, also in the millisecond of another call or of a firing by the schedule.
+
         Returns:
-            The id of the started workflow.
+            The id of the started workflow: `schedule/<name>/<time>/<token>`.
 
         Raises:
             InvalidArgument: there is no such schedule.
@@ -340,7 +344,8 @@ class Schedules:
         now_ms = self._flow.log.now_ms()
         call = Call(named(self._flow.app, planned.workflow), planned.args)
         attributes = attributes_of(planned, now_ms)
-        started = await self._flow.start(call, id=id_of_firing(name, now_ms), attributes=attributes, due_ms=now_ms)
+        id = f"{id_of_firing(name, now_ms)}/{self._flow.token()}"
+        started = await self._flow.start(call, id=id, attributes=attributes, due_ms=now_ms)
         return started.id
 
     async def remove(self, name: str) -> None:

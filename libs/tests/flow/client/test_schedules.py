@@ -792,3 +792,16 @@ async def test_a_schedule_that_is_paused_is_run_once_by_hand_with_the_time_as_du
         assert kept.last is None and (kept.next_ms is None or kept.asked == "pause")
         with pytest.raises(boki.InvalidArgument, match="no schedule 'daily'"):
             await worker.flow.schedules.run("daily")
+
+
+@in_virtual_time
+async def test_runs_by_hand_within_a_millisecond_are_workflows_of_their_own() -> None:
+    """As from a web handler that two people call at the same time: each id that is returned has been started by its call."""
+    ran: list[str] = []
+    app = office(ran, every_s=365 * 86_400)
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, app) as worker:
+        await let_pass(1)
+        ids = await asyncio.gather(*(worker.flow.schedules.run("often") for _ in range(3)))
+        for id in ids:
+            await worker.handle(id).result()
+        assert len({*ids}) == len(ran) == 3 and len({id.rpartition("/")[0] for id in ids}) == 1
