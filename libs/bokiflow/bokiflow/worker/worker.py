@@ -231,12 +231,12 @@ class Worker:
             OnlyInSteps: code of a workflow called it.
         """
         confined.check("worker.drain()")
-        if self._draining.task is None or self._draining.task.done():
-            if not self._open:
-                return []
+        if self._open and (self._draining.task is None or self._draining.task.done()):
             self.finishing = True
             self._draining.begin()
             self._draining.task = asyncio.create_task(self._drained(), name="bokiflow drain")
+        if self._draining.task is None:
+            return []
         self._draining.finish_within(finish_s)
         await asyncio.wait([self._draining.task])
         if not self._draining.task.cancelled():
