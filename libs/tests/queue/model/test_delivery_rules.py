@@ -87,7 +87,7 @@ def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
     assert batch.logged_first, "the owner before may have handed them out before his DELIVER was in the log"
 
 
-def test_an_owner_suspects_messages_until_it_has_read_all_that_the_one_before_delivered() -> None:
+def test_an_owner_suspects_messages_until_it_has_read_what_was_delivered_before() -> None:
     """If it releases the shard before, the next owner has to suspect them."""
     progress = Progress(1, DedupWindow(0))
     before = shelf(progress)
