@@ -44,8 +44,7 @@ from bokistore.read.snapshot import Snapshot, whole_value
 from bokistore.read.snapshot_reads import Views
 from bokistore.read.view_cache import CACHED_VIEWS
 from bokistore.retention.checkpointer import Checkpointer
-from bokistore.retention.expiry import delete_with_entry, sweep_all
-from bokistore.retention.upkeep import StoreCarried, Upkeep
+from bokistore.retention.upkeep import StoreCarried, Upkeep, delete_with_entry, sweep_all
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,7 +14,16 @@ from typing import Final, Literal, TypeAlias
 import pytest
 
 from bokilib.records.contribution import Contribution
-from bokistore.commit.group_rules import Draft, Member, Newest, Standing, after_conflict, must_see, outdated, standing
+from bokistore.commit.group_rules import (
+    Draft,
+    Member,
+    NewestSeqnums,
+    Standing,
+    after_conflict,
+    must_see,
+    outdated,
+    standing,
+)
 from bokistore.commit.turns import Turns
 from libs.tests.models.search import search
 
@@ -169,7 +178,7 @@ class Group:
         return Member(run.number, "serializable", frozenset(read), x, x, fences, part, 1, run.ran_on)
 
     def _standing(self, member: Member, draft: Draft) -> Standing:
-        newest = Newest()
+        newest = NewestSeqnums()
         newest.moved(["x"], self.moved)
         found = standing(member, draft, newest)
         if found is Standing.RUNS_AGAIN and not outdated(member, newest):
@@ -190,7 +199,7 @@ class Group:
 
     def _sent(self, snapshot: int, given_up: int | None) -> Group:
         """The next record is put together, as in `GroupCommit._compose`; bodies that run again for it read as of a snapshot."""
-        newest = Newest()
+        newest = NewestSeqnums()
         newest.moved(["x"], self.moved)
         after, draft, by_number = self, Draft(), dict[int, int]()
         for number, job in enumerate(self.jobs, 1):  # it runs outside, against what is committed

@@ -31,7 +31,7 @@ from bokilib.records.events import encode_events
 from bokilib.records.isolation import Isolation
 from bokilib.records.tags import store_object
 from bokistore.commit.bodies import Bodies
-from bokistore.commit.group_rules import Draft, Member, Newest, Standing, after_conflict, outdated, standing
+from bokistore.commit.group_rules import Draft, Member, NewestSeqnums, Standing, after_conflict, outdated, standing
 from bokistore.commit.jobs import How, Job, Staged, member_of, name_of, transaction_of, written
 from bokistore.commit.transaction_rules import Overlay
 from bokistore.commit.transactions import NOTHING, Transaction
@@ -112,7 +112,7 @@ class GroupCommit:
         self._retries: Final = retries
         self._notify = committed
         self._log: Final = views.log
-        self._newest: Final = Newest()
+        self._newest: Final = NewestSeqnums()
         self._turns: Final = Turns()
         self._contention: Final = Contention(self._log.by)
         self._bodies: Final = Bodies(views, limit_s, ran=self._ran, failed=self._fail)

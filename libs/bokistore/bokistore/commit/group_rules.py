@@ -6,7 +6,7 @@
 - A member that ran on another's state expects all that it read not to have moved, at snapshot isolation too: the state was the snapshot
   and the others' writes, and without what foreign ones committed between the two it is no past of the log (a long fork).
 - A member that ran on the state of one that is not in the same record, before it, runs again: that one lost, or was sent already.
-- A member of which a stream is known to have moved above what it expects is not sent: it runs again (`Newest`).
+- A member of which a stream is known to have moved above what it expects is not sent: it runs again (`NewestSeqnums`).
 - Of each stream the lowest snapshot of all members is expected: what the higher one missed would be lost.
 - A record that fails fails for all. Members of which a stream moved run again, and so do all that depend on them, transitively; the
   others keep what they staged and are sent again. A member whose fence moved is dropped, not run.
@@ -67,7 +67,7 @@ OVERHEAD: Final = 64
 NEWEST_STREAMS: Final = 4_096
 
 
-class Newest:
+class NewestSeqnums:
     """The newest seqnums of streams that were seen to move, the longest unmoved dropped: a record that must fail need not be sent.
 
     It decides nothing: a stream that was dropped costs a Conflict.
@@ -151,12 +151,12 @@ class Standing(enum.Enum):
     WAITS = "waits for room in a record"
 
 
-def outdated(member: Member, newest: Newest) -> int:
+def outdated(member: Member, newest: NewestSeqnums) -> int:
     """Return how far something moved that a member expects, its fences excepted; 0: nothing did, as far as is known."""
     return newest.above({tag: seqnum for tag, seqnum in member.part.expect.items() if tag not in member.fences})
 
 
-def standing(member: Member, draft: Draft, newest: Newest) -> Standing:
+def standing(member: Member, draft: Draft, newest: NewestSeqnums) -> Standing:
     """Decide what a member does that comes next to a record."""
     if outdated(member, newest) or not all(draft.has(number) for number in member.ran_on):
         return Standing.RUNS_AGAIN

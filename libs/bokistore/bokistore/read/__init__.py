@@ -1,1 +1,5 @@
-"""Reading objects: snapshots, cached and followed views, watches."""
+"""Reads of objects.
+
+Read `view_cache`, `checkpoint_reads` and `snapshot_reads`; then `follow_choice` and `followed`.
+Users get `snapshot`, `watch` and `inspection`.
+"""

@@ -26,7 +26,7 @@ from bokistore.model.events import PICKER
 from bokistore.model.subjects import Subject, parts_of
 
 
-class Newest(NamedTuple):
+class NewestRecords(NamedTuple):
     """The newest record of a subject's stream, and of its checkpoint stream."""
 
     record: boki.Record | None
@@ -52,7 +52,9 @@ class CheckpointReads:
     def __init__(self, log: Log) -> None:
         self._log: Final = log
 
-    async def newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
+    async def newest(
+        self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName
+    ) -> list[NewestRecords]:
         """Read the newest record and checkpoint of each, all of one moment. Raises Trimmed: `at` is older than what is kept."""
         try:
             return await self._newest(subjects, at, consistency)
@@ -62,14 +64,18 @@ class CheckpointReads:
                 return [one for found in each for one in found]
             return [await self._without_checkpoint(subjects[0], at, consistency)]
 
-    async def _newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
+    async def _newest(
+        self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName
+    ) -> list[NewestRecords]:
         queries: list[tuple[str | int | None, int | None]] = [
             (tag, at) for subject in subjects for tag in (subject.stream, subject.checkpoints)
         ]
         found = await self._log.book.read_prev_many(queries, consistency=consistency)
-        return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
+        return [NewestRecords(*found[index : index + 2]) for index in range(0, len(found), 2)]
 
-    async def _without_checkpoint(self, subject: Subject, at: int | None, consistency: ConsistencyName) -> Newest:
+    async def _without_checkpoint(
+        self, subject: Subject, at: int | None, consistency: ConsistencyName
+    ) -> NewestRecords:
         """Read the newest record where it is not known whether there was a checkpoint as of `at`.
 
         A fold of all records needs none, and finds out whether all are there. Raises Trimmed: there is no record.
@@ -77,7 +83,7 @@ class CheckpointReads:
         record = await self._log.book.read_prev(subject.stream, at_most=at, consistency=consistency)
         if record is None:
             raise Trimmed(f"what {subject.name!r} was as of {at} is not kept any more", mark=at, object=subject.name)
-        return Newest(record, None)
+        return NewestRecords(record, None)
 
     async def whole(self, subject: Subject, newest: boki.Record | None) -> WholeCheckpoint | None:
         """Return the newest complete checkpoint at or below a record of the checkpoint stream."""
@@ -109,7 +115,7 @@ class CheckpointReads:
         """Return of each its `most` newest checkpoints, and the seqnum of the newest record of its stream (0: none lives)."""
         newest = await self.newest(subjects, at, "session")
 
-        async def some(subject: Subject, one: Newest) -> tuple[list[WholeCheckpoint], int]:
+        async def some(subject: Subject, one: NewestRecords) -> tuple[list[WholeCheckpoint], int]:
             found: list[WholeCheckpoint] = []
             async for whole in self.wholes(subject, one.checkpoint):
                 found.append(whole)
@@ -120,7 +126,7 @@ class CheckpointReads:
         return await asyncio.gather(*(some(*pair) for pair in zip(subjects, newest, strict=True)))
 
     async def above(
-        self, subject: Subject, newest: Newest, covers: int, last: int, *, empty: bool
+        self, subject: Subject, newest: NewestRecords, covers: int, last: int, *, empty: bool
     ) -> AsyncIterator[Read]:
         """Yield the records of a subject above `covers` up to `last`.
 
@@ -158,7 +164,7 @@ class CheckpointReads:
                 raise error
 
     async def _check_replaced(
-        self, subject: Subject, before: Newest, start: int, covers: int, trimmed: Trimmed
+        self, subject: Subject, before: NewestRecords, start: int, covers: int, trimmed: Trimmed
     ) -> None:
         """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did.
 

@@ -35,7 +35,7 @@ from bokistore.model.directory_rules import Directory
 from bokistore.model.events import PICKER, AnyEvent
 from bokistore.model.fold import View
 from bokistore.model.subjects import Subject, of_bucket
-from bokistore.read.checkpoint_reads import CheckpointReads, Newest
+from bokistore.read.checkpoint_reads import CheckpointReads, NewestRecords
 from bokistore.read.followed import FollowedViews
 from bokistore.read.view_cache import CACHED_VIEWS, KnownView, ViewCache
 
@@ -360,7 +360,7 @@ class Views:
         await self.bases.check_nothing(Subject(name), at)
         return fold.gone(name, at)
 
-    def _left(self, name: str, newest: Newest) -> View | None:
+    def _left(self, name: str, newest: NewestRecords) -> View | None:
         """Return the view in the aux data of the newest record, if there is one."""
         if newest.record is not None and self._aux:
             return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
@@ -396,7 +396,7 @@ class Views:
             return await self._absent(name, snapshot)
         return await self._folded(name, newest, snapshot, counted=True)
 
-    async def _folded(self, name: str, newest: Newest, at: int | None, *, counted: bool = False) -> View:
+    async def _folded(self, name: str, newest: NewestRecords, at: int | None, *, counted: bool = False) -> View:
         """Return the view folded from the nearest base; `counted`: the base is a checkpoint."""
         view = base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
         if newest.record is None:
@@ -412,7 +412,7 @@ class Views:
             self._changed(view)
         return view
 
-    async def _up_to(self, newest: Newest, base: View, last: boki.Record, *, walk: bool) -> tuple[View, int]:
+    async def _up_to(self, newest: NewestRecords, base: View, last: boki.Record, *, walk: bool) -> tuple[View, int]:
         """Return the view as of the newest record, and how many records were folded for it.
 
         With `walk` it first walks back for a view in aux data, which lies behind every write that is nearer than a checkpoint.
@@ -453,7 +453,7 @@ class Views:
                 return None, []
         return (base, passed) if record is not None else (None, [])
 
-    async def _check_whole(self, base: View, newest: Newest, at: int | None) -> None:
+    async def _check_whole(self, base: View, newest: NewestRecords, at: int | None) -> None:
         """Check that a checkpoint has all of an object whose stream is empty. Raises as `CheckpointReads.above`."""
         place = at or max(self.log.book.position or 0, base.seen + 1)
         async for _ in self.bases.above(Subject(base.name), newest, base.seen, place, empty=not base.exists):
@@ -505,7 +505,7 @@ class Views:
         (newest,) = await self.bases.newest([subject], at, "session")
         return await self._directory(subject, newest, at)
 
-    async def _directory(self, subject: Subject, newest: Newest, at: int) -> Directory:
+    async def _directory(self, subject: Subject, newest: NewestRecords, at: int) -> Directory:
         base = Directory(subject.collection, subject.bucket)
         whole = await self.bases.whole(subject, newest.checkpoint)
         if whole is not None and whole.ended_ms is not None:

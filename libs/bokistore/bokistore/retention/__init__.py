@@ -1,1 +1,1 @@
-"""Checkpoints, expiry, and the background work of a store."""
+"""Checkpoints, trims, rewrites and expiry. Read `checkpointer`, then `upkeep`, which calls it in the background."""

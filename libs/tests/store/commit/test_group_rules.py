@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from bokilib.records.contribution import Contribution, joined
 from bokilib.records.events import Event
 from bokilib.records.isolation import Isolation
-from bokistore.commit.group_rules import Draft, Member, Newest, Standing, after_conflict, must_see, outdated, standing
+from bokistore.commit.group_rules import (
+    Draft,
+    Member,
+    NewestSeqnums,
+    Standing,
+    after_conflict,
+    must_see,
+    outdated,
+    standing,
+)
 
 
 class Did(Event, tag="mine.did", frozen=True):
@@ -45,7 +54,7 @@ def draft_of(members: list[Member]) -> tuple[Draft, list[Member]]:
     """A record of those that join it in order, and the others."""
     draft, others = Draft(), []
     for one in members:
-        if standing(one, draft, Newest()) is Standing.JOINS:
+        if standing(one, draft, NewestSeqnums()) is Standing.JOINS:
             draft.add(one)
         else:
             others.append(one)
@@ -77,7 +86,7 @@ def test_a_member_that_does_not_fit_waits_and_one_on_its_state_runs_again() -> N
     ]
     draft, others = draft_of(members)
     assert [one.number for one in draft.members] == [1, 4]
-    assert [standing(one, draft, Newest()) for one in others] == [Standing.WAITS, Standing.RUNS_AGAIN]
+    assert [standing(one, draft, NewestSeqnums()) for one in others] == [Standing.WAITS, Standing.RUNS_AGAIN]
     alone, _ = draft_of([member(1, "", "x", size=10**7), member(2, "", "y")])
     assert [one.number for one in alone.members] == [1], "it is refused by itself, and takes nobody along"
 
@@ -99,11 +108,11 @@ def test_who_expects_that_an_id_is_new_waits_for_another_who_begins_it() -> None
 
     draft, others = draft_of([begins(1), member(2, "", "x", fences={"claim": 3}), begins(3)])
     assert ([one.number for one in draft.members], [one.number for one in others]) == ([1, 2], [3])
-    assert standing(others[0], draft, Newest()) is Standing.WAITS
+    assert standing(others[0], draft, NewestSeqnums()) is Standing.WAITS
 
 
 def test_a_member_of_which_something_is_known_to_have_moved_is_not_sent() -> None:
-    newest = Newest(limit=2)
+    newest = NewestSeqnums(limit=2)
     one = member(1, "x", "x", snapshot=7, fences={"f": 3})
     newest.moved(["x"], 7)
     newest.moved(["f"], 9)
