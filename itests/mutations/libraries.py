@@ -108,6 +108,36 @@ bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_work
 -        return not event.outcome.interrupted
 +        return True
 
+a part whose caller is ended runs on
+bokiflow libs/tests/flow/client/test_terminating.py::test_parts_of_its_transaction_end_with_it_without_a_worker[terminate]
+-    waited.update(dict.fromkeys(part.child for part in parts_left(history.records)))
++    pass
+
+a worker that takes a workflow over leaves the parts of its transactions running
+bokiflow libs/tests/flow/execute/test_family.py::test_one_unknown_outcome_of_its_cancellation_leaves_no_part_behind
+-            self._abandon(part)
++            pass
+
+the cancellation of a part may be ordered before its start
+bokiflow libs/tests/flow/execute/test_family.py::test_a_part_whose_start_is_under_way_when_it_is_left_is_cancelled_after_it
+-        if child in self._starts:
++        if False:
+
+a record that says which parts are abandoned is not read
+bokiflow libs/tests/flow/model/test_history.py::test_parts_may_run_until_they_are_abandoned_or_their_transaction_ended
+-            left.get(event.key, {}).pop(event.child, None)
++            pass
+
+events that older programs skip are in the rows of a checkpoint
+bokiflow libs/tests/flow/model/test_histories.py::test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_know
+-            if isinstance(event, PASSED):
++            if False:
+
+a history that cannot be read stops all who wait
+bokiflow libs/tests/flow/worker/test_takeover.py::test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_alone
+-            if isinstance(error, BokiError) and not isinstance(error, inspection.UNREADABLE):
++            if True:
+
 a stop is a failed attempt
 bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_failed_attempt
 -    if stopped(error) or lost(error):

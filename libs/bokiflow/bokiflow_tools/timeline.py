@@ -208,6 +208,10 @@ class _Reader:
         elif isinstance(event, events.Attempted):
             key = f"{event.key} {event.child}"
             self.open[key] = Span("child", event.name, event.key, max(event.at_ms, now_ms), None, child=event.child)
+        elif isinstance(event, events.Abandoned):
+            part = self.open.pop(f"{event.key} {event.child}", None)
+            if part is not None:
+                self.spans.append(part._replace(end_ms=now_ms))
         elif isinstance(event, events.Sent):
             kind: Kind = "send" if event.topic else "cancel"
             self.spans.append(Span(kind, event.topic, event.key, now_ms, now_ms, child=event.to))

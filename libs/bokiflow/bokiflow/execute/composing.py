@@ -27,6 +27,9 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
 
+ABANDONED: Final = "the attempt of a transaction that it was a part of is over"
+"""The reason of the cancellation of a part."""
+
 
 class ComposerHost(Protocol):
     """What a composer needs of its worker."""
@@ -84,6 +87,13 @@ class Composer:
         more_bytes = size_of([spawn.args, spawn.notice, spawn.within]) + attributes_bytes
         begins, note = isinstance(event, events.Begun), isinstance(event, events.Patched)
         return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=begins, note=note)
+
+    def abandoned(self, part: events.Attempted) -> Entry:
+        """Return the entry that cancels a part of a transaction which nothing waits for any more, and records that."""
+        event = events.Abandoned(self.place.id, part.key, part.child)
+        notice = events.Cancelled(part.child, ABANDONED)
+        self._spawns[id(event)] = Spawn(notice=notice)
+        return Entry(event, tags=2, more_bytes=size_of(notice), note=True)
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""

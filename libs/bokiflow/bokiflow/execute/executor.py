@@ -21,9 +21,10 @@ from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.code_watch import CodeStuck
 from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck
-from bokiflow.execute import composing, looking
+from bokiflow.execute import composing, family, looking
 from bokiflow.execute.carrying import Carrying
 from bokiflow.execute.composing import Composer
+from bokiflow.execute.family import CalledParts
 from bokiflow.execute.hosting import Host
 from bokiflow.execute.timers import DurableTimers, TimerDue
 from bokiflow.execute.under_way import Body, BodyEnded, Received, StepWithdrawn, Turn, UnderWay
@@ -32,10 +33,10 @@ from bokiflow.locks import lock_room
 from bokiflow.locks.lock_room import Ready
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
-from bokiflow.model.flow_events import Incoming
+from bokiflow.model.flow_events import Attempted, Incoming
 from bokiflow.model.flush import AROUND_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.model.histories import History, bytes_of
-from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.history import Recorded, in_order, parts_left
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.model.stacks import stuck
 from bokiflow.runtime import transactional
@@ -93,14 +94,19 @@ class Executor:
         self._topics: Final = dict.fromkeys(history.topics)
         self._flush: Final[Flush[_After]] = Flush(position, bytes_of(history))
         self._inbox: deque[_Item] = deque()
+        self._called: Final = CalledParts(self._abandon, self._schedule)
         self._under_way: Final = UnderWay(
-            host, history.begins, history.start, self._composer.held, self._ended, self._moved
+            host, history.begins, history.start, self._composer.held, self._ended, self._moved, self._called
         )
+        self._parts_left: list[Attempted] = []
+        """Parts of transactions that were called under earlier claims, and that the history does not account for."""
         self._appending: asyncio.Task[None] | None = None
         self._outer: Final = asyncio.get_running_loop()
         self._scheduled = False
         self._exclusive = False
         self._ending = False
+        self._end_waits: Outcome | None = None
+        """The outcome of the code, while starts of parts are under way that have to be cancelled before the end."""
         self._over = False
         self._tells_waiting = tells_waiting
         self._carrying: Final = Carrying(host, self._composer, history.carried_ms)
@@ -112,6 +118,7 @@ class Executor:
         """Runs it from what its history has, soon."""
         if self._host.finishing:
             self.finish()
+        self._parts_left = parts_left(records)
         replay = self.instance.replaying(in_order(records), self._start)
         self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
 
@@ -218,8 +225,13 @@ class Executor:
     def _block(self, error: BaseException) -> None:
         if self._over:
             return
+        open_parts = self._called.open
         self._stop()
         self._host.blocked(self.id, error, self.claim, self.carried_ms)
+        if open_parts:  # the next claim cancels them in any case, but that may take long
+            self._host.append_later(
+                family.cancelling(self._composer.place.group, open_parts[: family.CANCELLED_AT_ONCE])
+            )
 
     def _replay_on(self, replay: Iterator[None]) -> None:
         """Replays up to where the code looks at something, and goes on once that was delivered."""
@@ -228,8 +240,9 @@ class Executor:
             return
         for seat in self.instance.locks.taken.values():
             self._host.locks.touched(seat.name)
-        for key in [key for key in self.instance.parts.attempted if key not in self.instance.pending]:
-            self._under_way.cancel_orphans(self.instance.parts.attempted.pop(key))
+        for part in self._parts_left:
+            self._abandon(part)
+        self._parts_left.clear()
         self._collect()
         self._send()
         self._tell_waiting()
@@ -257,6 +270,11 @@ class Executor:
         self._inbox.append(item)
         self._schedule()
 
+    def _abandon(self, part: Attempted) -> None:
+        """Have a part of a transaction cancelled that nothing waits for any more: before anything else that happens from here on."""
+        self._flush.add(self._composer.abandoned(part))
+        self._schedule()
+
     def _moved(self, held: Mapping[str, int | None]) -> None:
         """A record that expected this claim was refused: somebody else runs it now, unless it was claimed anew here."""
         if held == self._composer.held:
@@ -279,6 +297,8 @@ class Executor:
                 self._deliver(first)
             self._inbox.popleft()
             self._collect()
+        if self._end_waits is not None:
+            self._end(self._end_waits)
         self._send()
         self._tell_waiting()
 
@@ -472,7 +492,10 @@ class Executor:
             self._end(instance.outcome)
 
     def _end(self, outcome: Outcome) -> None:
-        self._ending = True
+        self._ending, self._end_waits = True, None
+        if self._called.undecided:
+            self._end_waits = outcome
+            return
         over, more_bytes = composing.over(
             *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes),
             now_ms=self._now_ms,
@@ -602,7 +625,7 @@ class Executor:
             elif isinstance(after, _Faulted):
                 self._block(after.error)
             elif after.key in self.instance.pending and not self._under_way.runs(after.key):
-                self._under_way.begin(after, tuple(self.instance.parts.attempted.pop(after.key, ())))
+                self._under_way.begin(after)
 
     # -- the end of it here
 

@@ -7,23 +7,26 @@
 
 - A part begins with where the transaction reads and what was written in it so far, and reads there. What it reads and writes comes
   back with its end, as data; the record that commits the transaction has all of it, and expects all that any part read.
-- A part is of one attempt. Whoever attempts the transaction anew (after a conflict, or since another one has died) calls others, and
-  cancels those that nobody waits for. Their ends are nobody's.
+- A part belongs to one attempt; a later attempt calls parts of its own. A part that nothing waits for any more is cancelled, by a record
+  that also says so in the history of the workflow which called it (`Abandoned`). This record comes before a later attempt, and before the
+  end of the transaction and of the workflow. A worker that takes the workflow over does the same for all parts that its history does not
+  account for (`history.parts_left`): so no part outlives its attempt because a worker died or an append failed.
 - Parts run one after the other, so each sees what those before it wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import Token
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.execute.composing import ComposerHost
+from bokiflow.execute.composing import ABANDONED, ComposerHost
 from bokiflow.model import records
 from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Attempted, Cancelled, Ended, Started, Within
@@ -31,6 +34,7 @@ from bokiflow.model.outcomes import Failure, cancellation_text, error_of, lost_c
 from bokiflow.runtime.calls import IN_TRANSACTION, Caller, Workflow, names_of
 from bokiflow.runtime.parts import ONE_PART
 from bokiflow.runtime.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
+from bokilib.errors import AppendUnknown
 from bokilib.records.contribution import Contribution, joined
 
 CANCELLED_AT_ONCE: Final = 60
@@ -57,6 +61,73 @@ class AttemptMoved(LogBookError):
     definite = True
 
 
+class CalledParts:
+    """The parts that transactions of a workflow called under one claim, until they are accounted for.
+
+    A part is accounted for when its end was seen, or when it is abandoned: `abandon` is called with it, at once. A part whose start is
+    under way is abandoned when the start is decided, since a cancellation that is ordered before the start would reach nothing.
+    """
+
+    def __init__(self, abandon: Callable[[Attempted], None], decided: Callable[[], None]) -> None:
+        """
+        Args:
+            abandon: has a part cancelled. decided: called when a start was decided.
+        """
+        self._abandon: Final = abandon
+        self._on_decided: Final = decided
+        self._open: Final[dict[str, Attempted]] = {}
+        self._starts: Final[dict[str, asyncio.Task[int]]] = {}
+        self._leaving: Final[dict[str, None]] = {}
+        """Parts that are abandoned when their starts are decided."""
+
+    @property
+    def undecided(self) -> bool:
+        """True while a start is under way."""
+        return bool(self._starts)
+
+    @property
+    def open(self) -> list[str]:
+        """Ids of the parts that are not accounted for."""
+        return list(self._open)
+
+    async def begin(self, part: Attempted, start: Coroutine[Any, Any, int]) -> int:
+        """Start a part, to the end also if the caller is cancelled; return the seqnum of its start."""
+        self._open[part.child] = part
+        self._starts[part.child] = starting = asyncio.get_running_loop().create_task(start, name="bokiflow part")
+        starting.add_done_callback(partial(self._decided, part.child))
+        return await asyncio.shield(starting)
+
+    def _decided(self, child: str, starting: asyncio.Task[int]) -> None:
+        del self._starts[child]
+        if starting.cancelled() or starting.exception() is not None:
+            self._open.pop(child, None)
+        if self._leaving.pop(child, "") is None:
+            self.leave(child)
+        self._on_decided()
+
+    def ended(self, child: str) -> None:
+        """Note that the end of a part was seen."""
+        self._open.pop(child, None)
+
+    def leave(self, child: str) -> None:
+        """Abandon a part, unless it is accounted for."""
+        if child in self._starts:
+            self._leaving[child] = None
+        elif child in self._open:
+            self._abandon(self._open.pop(child))
+
+    def leave_all(self, key: str) -> None:
+        """Abandon the parts that a transaction called."""
+        for child in [child for child, part in self._open.items() if part.key == key]:
+            self.leave(child)
+
+    def stop(self) -> list[asyncio.Task[Any]]:
+        """Cancel starts that are under way, and return them: the next claim of the workflow accounts for its parts."""
+        for starting in self._starts.values():
+            starting.cancel()
+        return list(self._starts.values())
+
+
 class Family:
     """The children of one transaction's body; see the module.
 
@@ -72,12 +143,14 @@ class Family:
         ask: RunTransaction,
         held: Mapping[str, int | None],
         moved: Callable[[Mapping[str, int | None]], None],
+        called: CalledParts,
     ) -> None:
         """
         Args:
             started: the workflow whose transaction it is. age: seqnum at which the root of its family began. held: its claim, as it
-            is. moved: called with the expected one, if that was replaced.
+            is. moved: called with the expected one, if that was replaced, or if it is unknown whether it was used. called: its parts.
         """
+        self._called: Final = called
         self._host: Final = host
         self._started: Final = started
         self._age: Final = age
@@ -103,6 +176,7 @@ class Family:
     def ends(self) -> None:
         """See `transactional.Attempts`."""
         self._tx = None
+        self._called.leave_all(self._ask.key)
         if self._token is not None:
             IN_TRANSACTION.reset(self._token)
             self._token = None
@@ -119,7 +193,10 @@ class Family:
         stored = workflow.signature.encode(args, options)
         self._busy = True
         try:
-            ended = await self._call(workflow, stored, await tx.context())
+            context = await tx.context()
+            if self._tx is not tx:
+                raise InvalidArgument(f"expected workflow {workflow.name!r} to be called while its transaction runs")
+            ended = await self._call(workflow, stored, context)
         except BokiError as error:
             self._spoil(error)
             raise
@@ -172,16 +249,18 @@ class Family:
             age=self._age,
             within=Within(context),
         )
+        noted = Attempted(parent.id, key, self._attempt, id, child.name, child.at_ms)
         try:
-            return await self._host.end_of(id, await self._start(child))
-        except asyncio.CancelledError:  # nobody waits for it any more
-            self._host.append_later(cancelling(parent.group, [id]))
+            ended = await self._host.end_of(id, await self._called.begin(noted, self._start(child, noted)))
+        except asyncio.CancelledError:  # the body waits for it no longer
+            self._called.leave(id)
             raise
+        self._called.ended(id)
+        return ended
 
-    async def _start(self, child: Started) -> int:
-        """Begins it; where."""
+    async def _start(self, child: Started, noted: Attempted) -> int:
+        """Start a part; return the seqnum of that."""
         place, own = records.Place(child.id, child.group), records.Place(self._started.id, self._started.group)
-        noted = Attempted(own.id, self._ask.key, self._attempt, child.id, child.name, child.at_ms)
         while True:
             owner, claim = self._host.owner_of(child.id)
             mine = msgspec.structs.replace(child, owner=owner)
@@ -198,12 +277,14 @@ class Family:
                     raise
                 self._host.lost(place.partition, claim)
                 continue
+            except AppendUnknown:  # the next claim of the workflow decides whether it is in the log
+                self._moved(held)
+                raise
             if owner:
                 self._host.began(mine, seqnum)
             return seqnum
 
 
 def cancelling(group: str, ids: Iterable[str]) -> Contribution:
-    """What cancels children of an attempt that is over."""
-    reason = "the attempt of a transaction that it was a part of is over"
-    return joined(records.send(records.Place(id, group), Cancelled(id, reason)) for id in ids)
+    """Return the record that cancels parts which nothing waits for, beside what their workflow's history says of them."""
+    return joined(records.send(records.Place(id, group), Cancelled(id, ABANDONED)) for id in ids)

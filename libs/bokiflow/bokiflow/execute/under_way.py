@@ -8,19 +8,18 @@ once, whose beginning is in the log already, it is reported that it did not begi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies
 from bokiflow.errors import NonDeterminism
-from bokiflow.execute import family
 from bokiflow.execute.body import FailedAttempts, Gate, NotBegun, run_body
-from bokiflow.execute.family import Family, FamilyHost
+from bokiflow.execute.family import CalledParts, Family, FamilyHost
 from bokiflow.execute.traces import note
 from bokiflow.locks.lock_room import LockRoom, Ready
-from bokiflow.model.flow_events import Attempted, Incoming, Part, Started
+from bokiflow.model.flow_events import Incoming, Part, Started
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime import transactional
 from bokiflow.runtime.asks import RunBody
@@ -96,11 +95,13 @@ class UnderWay:
         held: Mapping[str, int | None],
         on_ended: Callable[[Ended], None],
         moved: Callable[[Mapping[str, int | None]], None],
+        called: CalledParts,
     ) -> None:
         """
         Args:
-            start: seqnum of its Started. held: its claim, as it is. moved: see `family.Family`.
+            start: seqnum of its Started. held: its claim, as it is. moved, called: see `family.Family`.
         """
+        self._called: Final = called
         self._host: Final = host
         self._started: Final = started
         self._start: Final = start
@@ -142,14 +143,9 @@ class UnderWay:
     def begin(
         self,
         ask: Body,
-        orphans: tuple[Attempted, ...] = (),
         staged: StagedTransaction[Outcome] | None = None,
     ) -> None:
-        """Run a body.
-
-        Args:
-            orphans: children of an attempt of it that a worker made which has lost the workflow. staged: its store runs it already.
-        """
+        """Run a body. `staged`: its store runs it already."""
         if self._host.finishing and staged is None:
             if isinstance(ask, RunBody):
                 self._withdrawn(ask.key, ask.step)
@@ -157,7 +153,7 @@ class UnderWay:
         if isinstance(ask, RunBody):
             self._steps[ask.key] = ask.step, Gate(lambda: self._host.finishing)
         self._tasks[ask.key] = self._outer.create_task(
-            self._body(ask, orphans, staged), name=f"bokiflow body of {self._started.id}"
+            self._body(ask, staged), name=f"bokiflow body of {self._started.id}"
         )
 
     def withdraw(self) -> None:
@@ -175,6 +171,7 @@ class UnderWay:
     def stop(self, key: str) -> None:
         """Nobody waits for a body any more."""
         self._host.locks.unwait(self._started.id, key)
+        self._called.leave_all(key)
         task = self._tasks.pop(key, None)
         self._steps.pop(key, None)
         if task is not None:
@@ -185,9 +182,9 @@ class UnderWay:
         found = self._transactions.pop(key, None)
         return None if found is None else found[0]
 
-    async def _body(self, ask: Body, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None) -> None:
+    async def _body(self, ask: Body, staged: StagedTransaction[Outcome] | None) -> None:
         try:
-            ended = await self._run(ask, orphans, staged)
+            ended = await self._run(ask, staged)
         except NotBegun:
             assert isinstance(ask, RunBody)
             if self._tasks.get(ask.key) is asyncio.current_task():
@@ -209,9 +206,7 @@ class UnderWay:
                 self._transactions[ask.key] = ask, ended
             self._on_ended(ended)
 
-    async def _run(
-        self, ask: Body, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None
-    ) -> BodyEnded | Ran | Ready:
+    async def _run(self, ask: Body, staged: StagedTransaction[Outcome] | None) -> BodyEnded | Ran | Ready:
         began_s, attempts, part = self._outer.time(), 1, None
         if isinstance(ask, RunBody):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
@@ -222,7 +217,7 @@ class UnderWay:
             if ask.step.is_async:
                 self._ended_last = ask.step.name, self._outer.time()
         elif isinstance(ask, RunTransaction):
-            ran = await self._transact(ask, orphans, staged)
+            ran = await self._transact(ask, staged)
             if isinstance(ran, Ran):
                 return ran
             outcome, part = ran if isinstance(ran, RanPart) else (ran, None)
@@ -234,20 +229,13 @@ class UnderWay:
         return BodyEnded(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts, part)
 
     async def _transact(
-        self, ask: RunTransaction, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None
+        self, ask: RunTransaction, staged: StagedTransaction[Outcome] | None
     ) -> Ran | RanPart | Outcome:
-        self.cancel_orphans(orphans)
-        attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved)
+        attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved, self._called)
         with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
             ran = await transactional.run(ask, self._host.log, attempts, staged)
             note(span, ran if isinstance(ran, Outcome) else ran.outcome)
             return ran
-
-    def cancel_orphans(self, orphans: Sequence[Attempted]) -> None:
-        """Cancels children that nobody waits for."""
-        for at in range(0, len(orphans), family.CANCELLED_AT_ONCE):
-            some = [one.child for one in orphans[at : at + family.CANCELLED_AT_ONCE]]
-            self._host.append_later(family.cancelling(self._started.group, some))
 
     @property
     def age(self) -> int:
@@ -285,4 +273,4 @@ class UnderWay:
             self.give_up(ran)
         self._transactions.clear()
         self._host.locks.unwait_all(self._started.id)
-        return [*tasks.values(), *self._given_up]
+        return [*tasks.values(), *self._given_up, *self._called.stop()]

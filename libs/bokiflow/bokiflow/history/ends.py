@@ -12,7 +12,7 @@ from bokiflow.history.instance_state import Held
 from bokiflow.model import records
 from bokiflow.model.flow_events import Cancelled, ChildEnded, Ended, Invoked, Unlocked
 from bokiflow.model.histories import History, bytes_of
-from bokiflow.model.history import locks_of, start_ms
+from bokiflow.model.history import locks_of, parts_left, start_ms
 from bokiflow.model.outcomes import Outcome, cancelled_while_blocked, terminated
 from bokilib.records.contribution import Contribution, joined
 
@@ -90,7 +90,10 @@ def end_without_code(
 
 
 def cancelling_children(place: records.Place, history: History) -> list[Contribution]:
-    """Return the records that cancel the children which a workflow waits for; those that it launched are not its children."""
+    """Return the records that cancel the children which a workflow waits for, and the parts of its transactions.
+
+    Workflows that it launched are not its children.
+    """
     waited: dict[str, None] = {}
     for one in history.records:
         for made in one.own:
@@ -99,6 +102,7 @@ def cancelling_children(place: records.Place, history: History) -> list[Contribu
         for event in one.incoming:
             if isinstance(event, ChildEnded):
                 waited.pop(event.child, None)
+    waited.update(dict.fromkeys(part.child for part in parts_left(history.records)))
     notices = [Cancelled(child, "its parent was ended, and its code did not run") for child in waited]
     return [
         joined([records.send(records.Place(notice.id, place.group), notice) for notice in notices[at : at + CHILDREN]])

@@ -16,6 +16,7 @@ from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
     PASSED,
+    Abandoned,
     Attempted,
     Cancelled,
     ChildEnded,
@@ -113,7 +114,7 @@ def leaves(history: History, before: str | None) -> Leaves:
 
 
 def _delivered(history: History) -> list[OrderedEvent]:
-    return [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
+    return [one for one in in_order(history.records) if not isinstance(one.event, (Attempted, Abandoned))]
 
 
 def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:

@@ -419,6 +419,7 @@ def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
         events.Withdrawn: ("withdrawn", "name"),
         events.Sleeping: ("sleep", "due_ms"),
         events.Attempted: ("part", "child"),
+        events.Abandoned: ("part left", "child"),
         events.Invoked: ("invoke", "child"),
         events.Sent: ("send", "to"),
         events.Emitted: ("emit", "topic"),

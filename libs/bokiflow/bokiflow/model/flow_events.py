@@ -9,7 +9,7 @@ expects its claim):
 | Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
 | Begun, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay |
 | Sleeping | neither: for people |
-| Attempted, Waits, Withdrawn | neither: for the worker that takes over |
+| Attempted, Abandoned, Waits, Withdrawn | neither: for the worker that takes over |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 
@@ -245,7 +245,7 @@ class Waits(Event, tag="flow.waits?", frozen=True):
 
 
 class Attempted(Event, tag="flow.attempt", frozen=True):
-    """A transaction called a child, which is a part of this attempt of it only: who attempts it anew cancels those of before."""
+    """A transaction called a child, which is a part of this attempt only. A later attempt begins once that child is `Abandoned`."""
 
     id: str
     key: str
@@ -253,6 +253,20 @@ class Attempted(Event, tag="flow.attempt", frozen=True):
     child: str
     name: str
     at_ms: int
+
+
+class Abandoned(Event, tag="flow.abandoned?", frozen=True):
+    """The workflow waits no longer for a part that a transaction of it called; the same record cancels the part.
+
+    Workers of older versions skip this, and cancel the part once more when they take the workflow over.
+
+    Attributes:
+        key: of the transaction. child: id of the part.
+    """
+
+    id: str
+    key: str
+    child: str
 
 
 class Invoked(Event, tag="flow.invoke", frozen=True):
@@ -412,7 +426,7 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 OwnEvent: TypeAlias = Started | Claimed | Ended | Tombed
 Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
-Note: TypeAlias = Sleeping | Attempted | Withdrawn
+Note: TypeAlias = Sleeping | Attempted | Abandoned | Withdrawn
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
@@ -422,7 +436,7 @@ AnyFlowEvent: TypeAlias = (
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
-NOTES: Final = (Sleeping, Attempted, Withdrawn)
+NOTES: Final = (Sleeping, Attempted, Abandoned, Withdrawn)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 PASSED: Final = tuple(one for one in (*DELIVERED, *EFFECTS, *NOTES) if str(one.__struct_config__.tag).endswith("?"))
 """Events in a workflow's own records that older programs skip: no position in a history counts them."""

@@ -18,7 +18,9 @@ from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
     NOTES,
+    Abandoned,
     AnyFlowEvent,
+    Attempted,
     Delivered,
     Effect,
     Ended,
@@ -27,6 +29,7 @@ from bokiflow.model.flow_events import (
     Note,
     Queued,
     Started,
+    Stepped,
     Transacted,
     Unlocked,
 )
@@ -114,6 +117,23 @@ def locks_of(records: Iterable[Recorded]) -> tuple[list[Queued], list[Locked]]:
             waiting.pop(event.key, None)
             held.pop(event.key, None)
     return list(waiting.values()), list(held.values())
+
+
+def parts_left(records: Iterable[Recorded]) -> list[Attempted]:
+    """Return the parts of transactions that may run although nothing waits for them, once no worker runs the workflow.
+
+    A worker records that it abandons a part before it records how the transaction ended: so that end accounts for all parts.
+    """
+    left: dict[str, dict[str, Attempted]] = {}
+    for one in in_order(records):
+        event = one.event
+        if isinstance(event, Attempted):
+            left.setdefault(event.key, {})[event.child] = event
+        elif isinstance(event, Abandoned):
+            left.get(event.key, {}).pop(event.child, None)
+        elif isinstance(event, Stepped | Transacted):
+            left.pop(event.key, None)
+    return [part for parts in left.values() for part in parts.values()]
 
 
 def in_order(records: Iterable[Recorded]) -> Iterator[OrderedEvent]:

@@ -29,7 +29,7 @@ from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
 from bokiflow.model import flow_events as events
 from bokiflow.model.digests import copied, digest, digest_of_call
-from bokiflow.model.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
+from bokiflow.model.flow_events import Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.model.flush import EVENT_BYTES, SHARED_BYTES, size_of
 from bokiflow.model.history import OrderedEvent, Own
 from bokiflow.model.outcomes import (
@@ -236,11 +236,9 @@ class Instance:
             self.is_replayed = at <= last
             if isinstance(one.event, events.EFFECTS):
                 self._match(one.event)
-            elif isinstance(one.event, Attempted):
-                self.parts.attempt(one.event)
             elif isinstance(one.event, events.Withdrawn):
                 self._withdraw(one.event)
-            elif not isinstance(one.event, events.Sleeping):
+            elif not isinstance(one.event, events.NOTES):
                 self._name = next((name for name, upto in self.started.names if place < upto), self.id)
                 self._deliver(one.event, one.time_ms)
                 moved = cursors[place + 1] if place + 1 < len(cursors) else one.seqnum
@@ -325,7 +323,6 @@ class Instance:
             raise self._other(f"{expected} with arguments {event.digest}", found)
         if isinstance(event, events.Stepped) and event.part is not None:
             self.parts.did([event.part])
-        self.parts.attempted.pop(event.key, None)
         self._resolve(event.key, wait, event.outcome)
 
     def _seated(self, event: events.Queued | events.Locked) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from bokiflow.model.flow_events import Attempted, Part, Within
+from bokiflow.model.flow_events import Part, Within
 
 ONE_PART: Final = (
     "expected one part of a transaction after the other, found two at once: await one before the next, "
@@ -27,7 +27,6 @@ class Parts:
 
     def __init__(self, within: Within | None) -> None:
         """`within`: the transaction that the workflow is a part of."""
-        self.attempted: Final[dict[str, list[Attempted]]] = {}
         self.under_way = False
         self._within: Final = within
         self._done: Final[list[Part]] = []
@@ -47,8 +46,3 @@ class Parts:
     def back(self, *, failed: bool) -> tuple[Part, ...]:
         """What goes back to the transaction when the workflow ends."""
         return tuple(Part(one.read) if failed else one for one in self._done)
-
-    def attempt(self, event: Attempted) -> None:
-        """A transaction of the workflow called a child; those of attempts before it were over then."""
-        before = self.attempted.get(event.key, [])
-        self.attempted[event.key] = [*(one for one in before if one.attempt == event.attempt), event]

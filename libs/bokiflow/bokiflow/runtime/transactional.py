@@ -355,11 +355,11 @@ class Committing:
         self._place: Final = place
         self._held: Final = held
 
-    def again(self, became: int) -> tuple[RunTransaction, tuple[()], StagedTransaction[Outcome] | None]:
+    def again(self, became: int) -> tuple[RunTransaction, StagedTransaction[Outcome] | None]:
         """Return what begins the next run, after AGAIN or RUNS, as `UnderWay.begin` takes it."""
         if became == RUNS:
-            return self.ask, (), self.ran.staged
-        return self.ask._replace(losses=self.ask.losses + 1), (), None
+            return self.ask, self.ran.staged
+        return self.ask._replace(losses=self.ask.losses + 1), None
 
     def _part(self, outcome: Outcome) -> Contribution:
         """Make the workflow's part of the record: again, if the store runs the body again for it."""

@@ -565,7 +565,7 @@ class Worker:
     def append_later(self, part: Contribution) -> None:
         """See `family.FamilyHost`."""
         if self._open:
-            self._spawn(partial(self.log.append, part))
+            self._spawn(partial(self.log.append, part, settle=True))
 
     def lost(self, partition: int, claim: int) -> None:
         """See `composing.ComposerHost`."""

@@ -8,13 +8,17 @@ import pytest
 
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, Flow, NoSuchWorkflow, WorkflowCancelled
+from boki_common.testing.virtual_time import let_pass
+from bokiflow import App, Flow, NoSuchWorkflow, Worker, WorkflowCancelled
 from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.history.ends import TERMINATED
 from bokiflow.model.flow_events import Claimed
 from bokiflow.model.records import Place, claim
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker.takeover import give_up
+from bokilib.append.log import Log
+from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import until, working
 
 LONG_S = 1e6
@@ -137,6 +141,45 @@ async def test_it_needs_no_worker_and_a_second_one_finds_nothing_to_do(cluster: 
         assert "(never began)" in await ended_words(flow, "x")
         with pytest.raises(NoSuchWorkflow):
             await flow.handle("y").terminate()
+
+
+@pytest.mark.parametrize("ends", ["terminate", "cancel"])
+@in_virtual_time
+async def test_parts_of_its_transaction_end_with_it_without_a_worker(ends: str) -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        parlour = Parlour()
+        log = Log((await cluster.connect()).book("shop"))
+        store = BokiStore(log, settings=StoreSettings(checkpoints=False))
+
+        @parlour.app.workflow
+        async def keeps() -> None:
+            async with bokiflow.lock("room"):
+                await bokiflow.recv("never")
+
+        async def body(tx: Transaction) -> None:
+            await keeps()
+
+        @parlour.app.workflow
+        async def trip() -> None:
+            await bokiflow.transact(store, body)
+
+        async with Worker(parlour.app, log, name="first") as worker:
+            await worker.start(trip.call(), id="x")
+            await let_pass(2)
+        async with Flow(parlour.app, (await cluster.connect()).book("shop")) as flow:
+            state = await inspection.newest(flow.log, "x")
+            assert state is not None
+            if ends == "cancel":
+                await give_up(flow.log, Place("x", "shop"), WorkflowStuck("it polls"), state.claim)
+                await flow.handle("x").cancel()
+            else:
+                await flow.handle("x").terminate()
+            async with working(cluster, parlour.app, "second") as worker:
+                async with asyncio.timeout(3_600):  # else the part has not given its lock back
+                    assert await (await worker.start(parlour.follows.call())).result() == "in"
+                with pytest.raises(WorkflowCancelled):
+                    await worker.handle("x").result()
+                assert await inspection.unfinished(flow.log, "shop") == []
 
 
 async def test_what_a_step_that_runs_gives_is_refused(cluster: MemoryCluster) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import types
+from collections.abc import Sequence
 
 import pytest
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker, WorkflowCancelled
-from bokiflow.model.flow_events import PICKER, Attempted
-from bokiflow.testing import in_virtual_time
+from bokiflow.execute.composing import ABANDONED
+from bokiflow.execute.family import CalledParts
+from bokiflow.history import inspection
+from bokiflow.model.flow_events import PICKER, Abandoned, Attempted
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
-from bokilib.ports import BookPort
+from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records import tags
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNKNOWNS, Fault, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline, started, until
 
@@ -67,7 +72,12 @@ class Agency:
             await bokiflow.transact(store, take, what, 9)
             await bokiflow.recv("never")
 
-        self.reserve, self.twice, self.waits = reserve, twice, waits
+        @app.workflow
+        async def queues(what: str) -> None:
+            async with bokiflow.lock(what):
+                await bokiflow.recv("never")
+
+        self.reserve, self.twice, self.waits, self.queues = reserve, twice, waits, queues
         self._roots()
 
     def _roots(self) -> None:
@@ -100,6 +110,20 @@ class Agency:
             tx["trips"].inc("booked")
             self.first_attempt.set()
             await self.waits("hotel")
+
+        async def hurried(tx: Transaction) -> str:
+            try:
+                async with asyncio.timeout(0.05):
+                    await self.queues("hotel")
+            except TimeoutError:
+                tx["trips"].inc("booked")
+            return "without a hotel"
+
+        @app.workflow
+        async def leaves() -> str:
+            return await bokiflow.transact(store, hurried)
+
+        self.leaves = leaves
 
         @app.workflow
         async def trip(most: int) -> list[int]:
@@ -209,6 +233,92 @@ async def test_a_second_worker_anywhere_books_all_of_it_once() -> None:
 @in_virtual_time
 async def test_two_crashes_at_any_pair_of_operations_book_all_of_it_once() -> None:
     assert (await crash_everywhere(book_trip, book_trip, booked_once, pairs=True)).runs > 100
+
+
+async def leave_a_part(book: BookPort) -> None:
+    agency = Agency(book)
+
+    async def work() -> None:
+        async with agency.worker:
+            assert await (await started(agency.worker, agency.leaves.call())).result() == "without a hotel"
+            await let_pass(0.5)
+
+    await while_alive(book, work())
+
+
+async def nothing_lives(book: boki.Book) -> None:
+    assert await values(book, "trips") == [{"booked": 1}]
+    assert await inspection.unfinished(Log(book), "trips") == [], "a part lives on, and holds its lock"
+
+
+@pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
+@in_virtual_time
+async def test_no_part_outlives_its_attempt_whatever_fails_or_dies(kinds: tuple[FaultKind, ...]) -> None:
+    found = await crash_everywhere(leave_a_part, leave_a_part, nothing_lives, kinds=kinds, clock=LoopClock())
+    assert found.runs > 10
+
+
+@in_virtual_time
+async def test_one_unknown_outcome_of_its_cancellation_leaves_no_part_behind() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        first = Agency((await cluster.connect()).book("shop"))
+        async with first.worker as worker:
+            await worker.start(first.endless.call(), id="x")
+            lost = await one_child(first)
+        second = Agency(Once((await cluster.connect()).book("shop"), ABANDONED.encode()))
+        async with second.worker as worker:
+            async with asyncio.timeout(3_600):
+                with pytest.raises(WorkflowCancelled):
+                    await worker.handle(lost).result()
+                await second.first_attempt.wait()
+
+
+class Once(FaultyBook):
+    """The first record that has some bytes is not appended, and its outcome is unknown."""
+
+    def __init__(self, book: BookPort, mark: bytes) -> None:
+        super().__init__(book)
+        self._mark = mark
+
+    def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+        if self._fault is None and self._mark in data:
+            self._fault = Fault(len(self.operations), "never")
+        return super().submit(data, tags=tags, expect=expect)
+
+
+async def test_a_later_attempt_begins_once_the_parts_before_it_are_abandoned(cluster: MemoryCluster) -> None:
+    first = Agency((await cluster.connect()).book("shop"))
+    async with first.worker as worker:
+        await worker.start(first.endless.call(), id="x")
+        lost = await one_child(first)
+    second = Agency((await cluster.connect()).book("shop"))
+    async with second.worker:
+        await until(lambda: second.first_attempt.is_set())
+        history = await inspection.whole_history(second.log, "x")
+        assert [event for one in history.records for event in one.own if isinstance(event, Abandoned)] == [
+            Abandoned("x", "0:1", lost)
+        ]
+
+
+async def test_a_part_whose_start_is_under_way_when_it_is_left_is_cancelled_after_it() -> None:
+    left: list[Attempted] = []
+    decided: list[bool] = []
+    called = CalledParts(left.append, lambda: decided.append(called.undecided))
+    start: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def starts() -> int:
+        return await start
+
+    part = Attempted("x", "0:1", "a", "x/0:1~a:1", "n", 0)
+    calling = asyncio.create_task(called.begin(part, starts()))
+    await asyncio.sleep(0)
+    calling.cancel()
+    called.leave_all("0:1")
+    await asyncio.gather(calling, return_exceptions=True)
+    assert called.undecided and left == []
+    start.set_result(7)
+    await until(lambda: bool(decided))
+    assert left == [part] and decided == [False] and called.open == []
 
 
 async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:

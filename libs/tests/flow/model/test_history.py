@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from bokiflow.model.flow_events import Fired, Signalled, Sleeping, Started, Stepped
-from bokiflow.model.history import Recorded, in_order, recorded
+from bokiflow.model.flow_events import Abandoned, Attempted, Fired, Signalled, Sleeping, Started, Stepped
+from bokiflow.model.history import Recorded, in_order, parts_left, recorded
 from bokiflow.model.outcomes import Outcome
 
 
@@ -85,3 +85,13 @@ def test_a_record_left_open_while_a_signal_is_delivered_is_found() -> None:
 def test_timers_and_sleeps_are_own() -> None:
     own: list[Fired | Sleeping] = [Fired("x", "0:1", 5), Sleeping("x", "0:1", 5)]
     assert recorded(1, 0, 0, own).own == tuple(own)
+
+
+def test_parts_may_run_until_they_are_abandoned_or_their_transaction_ended() -> None:
+    called = [Attempted("x", key, attempt, child, "n", 0) for key, attempt, child in ("1aA", "1bB", "1bC", "2aD")]
+    rows = [Recorded(5 + at, 0, 0, own=(one,)) for at, one in enumerate(called)]
+    assert parts_left(rows) == called
+    rows.append(Recorded(10, 0, 9, own=(Abandoned("x", "1", "A"), Abandoned("x", "1", "C"))))
+    assert parts_left(rows) == [called[1], called[3]]
+    rows.append(Recorded(11, 0, 10, own=(step("1"),)))
+    assert parts_left(rows) == [called[3]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokiflow.model.flow_events import Attempted, Part, Within
+from bokiflow.model.flow_events import Part, Within
 from bokiflow.runtime.parts import Parts
 
 FIRST, SECOND = Part(b"r1", b"w1"), Part(b"r2", b"w2")
@@ -26,11 +26,3 @@ def test_what_goes_back_is_what_was_done_here_and_of_a_failure_only_what_was_rea
     parts.did([SECOND])
     assert parts.back(failed=False) == (SECOND,)
     assert parts.back(failed=True) == (Part(b"r2"),)
-
-
-def test_of_attempts_only_the_newest_has_children_that_may_run() -> None:
-    parts = Parts(None)
-    called = [Attempted("x", "0:1", attempt, f"{attempt}{at}", "n", 0) for attempt, at in ("a1", "b1", "b2")]
-    for one in called:
-        parts.attempt(one)
-    assert parts.attempted == {"0:1": called[1:]}
