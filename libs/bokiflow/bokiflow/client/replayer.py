@@ -15,7 +15,7 @@ import msgspec
 
 from boki_common.errors import CorruptData
 from bokiflow.client.app import App
-from bokiflow.errors import NoSuchWorkflow
+from bokiflow.errors import NonDeterminism, NoSuchWorkflow
 from bokiflow.history import inspection
 from bokiflow.model import flow_events as events
 from bokiflow.model.history import Recorded, in_order
@@ -84,6 +84,8 @@ async def replay(app: App, history: bytes) -> list[str]:
     def run() -> None:
         try:
             instance.replay(delivered, read.start)
+            if isinstance(instance.fault, NonDeterminism):
+                raise instance.fault
             done.set_result([] if instance.outcome is not None else instance.waits)
         except Exception as error:  # noqa: BLE001 - raised by the future in the caller
             done.set_exception(error)
