@@ -56,7 +56,7 @@ class Bodies:
         """Run a body, on the state that members of the next record leave."""
         loop = asyncio.get_running_loop()
         work = self._run(job, overlay, tuple(before))
-        job.task = loop.create_task(work, name=f"bokistore transaction {job.how.name}", context=job.context.copy())
+        job.task = loop.create_task(work, name=f"bokistore transaction {job.spec.name}", context=job.context.copy())
         job.began_s = loop.time()
         self._running[job] = None
         if self._watch is None:
@@ -83,11 +83,16 @@ class Bodies:
     async def _attempt(self, job: Job[Any], overlay: Overlay) -> None:
         """Run the body once. An error of it is kept: what it read may prove wrong."""
         transaction = Transaction(
-            self._views, job.how.isolation, job.how.consistency, trusting=job.trusting, least=job.least, overlay=overlay
+            self._views,
+            job.spec.isolation,
+            job.spec.consistency,
+            trusting=job.trusting,
+            least=job.least,
+            overlay=overlay,
         )
         job.transaction, job.result, job.error, job.member, job.held = transaction, None, None, None, False
         try:
-            job.result = await job.how.body(transaction)
+            job.result = await job.spec.body(transaction)
         except (asyncio.CancelledError, GeneratorExit):  # nothing may be awaited after these
             transaction.end()
             raise
@@ -96,7 +101,7 @@ class Bodies:
                 raise
             job.error = error
         transaction.end()
-        await transaction.placed(proven=job.error is not None or (transaction.staging.empty and not job.how.staged))
+        await transaction.placed(proven=job.error is not None or (transaction.staging.empty and not job.spec.staged))
 
     def _look_at_clock(self) -> None:
         """Fail what runs for too long."""
@@ -113,10 +118,10 @@ class Bodies:
             self._on_failed(
                 job,
                 TransactionTimeout(
-                    f"the body {job.how.name!r} of a transaction ran for {ran_s:.1f} s, and a body may run for"
+                    f"the body {job.spec.name!r} of a transaction ran for {ran_s:.1f} s, and a body may run for"
                     f" {self._limit_s:.1f} s (StoreSettings.grace_ms): it was cancelled, and nothing of it is in the log."
                     " Do what takes long before the transaction, or in a step of a workflow",
-                    body=job.how.name,
+                    body=job.spec.name,
                     ran_s=ran_s,
                     expected=self._limit_s,
                 ),

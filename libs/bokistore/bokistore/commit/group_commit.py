@@ -32,7 +32,7 @@ from bokilib.records.isolation import Isolation
 from bokilib.records.tags import store_object
 from bokistore.commit.bodies import Bodies
 from bokistore.commit.group_rules import Draft, Member, NewestSeqnums, Standing, after_conflict, outdated, standing
-from bokistore.commit.jobs import How, Job, Staged, member_of, name_of, transaction_of, written
+from bokistore.commit.jobs import Job, Staged, TransactionSpec, member_of, name_of, transaction_of, written
 from bokistore.commit.transaction_rules import Overlay
 from bokistore.commit.transactions import NOTHING, Transaction
 from bokistore.commit.turns import LOSSES, Contention, Turns
@@ -48,7 +48,7 @@ UNTIL_IT_COMMITS: Final = 1 << 62
 LIMIT_S: Final = 60.0
 PATIENCE_LEAST_S: Final = 0.004
 PATIENCE_MOST_S: Final = 0.02
-"""How long a record waits, in all, for reads of bodies that run, or run again, and could join it."""
+"""TransactionSpec long a record waits, in all, for reads of bodies that run, or run again, and could join it."""
 
 R = TypeVar("R")
 
@@ -60,7 +60,7 @@ def _callers(job: Job[Any]) -> list[int]:
 def undercut(job: Job[Any]) -> InvalidArgument:
     """Return the error of a transaction whose body commits other transactions on objects that it reads itself: it can never commit."""
     return InvalidArgument(
-        f"the body {job.how.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
+        f"the body {job.spec.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
         "run of it is out of date when it ends: read and write them through its own transaction, or call the other one before or after it"
     )
 
@@ -123,7 +123,7 @@ class GroupCommit:
         self._held: Final[dict[int, asyncio.TimerHandle]] = {}
         """When the turn of a staged transaction ends whose owner has not asked for its commit, by number."""
         self._resting: Final[dict[str, int]] = {}
-        """Streams that nothing is sent for meanwhile, and for how many pauses."""
+        """Streams for which nothing is sent, and the number of pauses that hold each of them."""
         self._context: Final = contextvars.copy_context()
         self._driver: asyncio.Task[None] | None = None
         self._claims: Final[set[asyncio.Task[None]]] = set()
@@ -153,8 +153,8 @@ class GroupCommit:
             Exception: whatever the body raised; then nothing was committed.
         """
         most = self._retries if retries is None else retries
-        how = How(body, name or name_of(body), isolation or self._isolation, consistency)
-        job = Job(self._next_job(), how, most)
+        spec = TransactionSpec(body, name or name_of(body), isolation or self._isolation, consistency)
+        job = Job(self._next_job(), spec, most)
         self._start(job)
         try:
             return (await job.future).result
@@ -167,8 +167,8 @@ class GroupCommit:
         self, body: Callable[[Transaction], Awaitable[R]], *, name: str = "", isolation: Isolation | None = None
     ) -> Staged[R]:
         """Run a transaction that commits once its owner says so, together with the owner's part."""
-        how = How(body, name or name_of(body), isolation or self._isolation, "session", staged=True)
-        job = Job(self._next_job(), how, UNTIL_IT_COMMITS)
+        spec = TransactionSpec(body, name or name_of(body), isolation or self._isolation, "session", staged=True)
+        job = Job(self._next_job(), spec, UNTIL_IT_COMMITS)
         self._start(job)
         return Staged(self, job)
 
@@ -184,7 +184,7 @@ class GroupCommit:
     async def withdraw(self, job: Job[Any]) -> None:
         """Give a transaction up, unless it is decided; return when its body has ended."""
         job.future.cancel()
-        job.tell(True)
+        job.wake_owner(True)
         self._forget(job)
         task = job.task
         if task is not None and not task.done() and task is not asyncio.current_task():
@@ -212,7 +212,7 @@ class GroupCommit:
         transaction = transaction_of(job)
         touched = {*transaction.staging.read_streams, *transaction.staging.joined_streams}
         member = self._member_of(job, [one.number for one in before if not one.joined.isdisjoint(touched)])
-        writes = bool(member.part.events) or (job.how.staged and job.error is None)
+        writes = bool(member.part.events) or (job.spec.staged and job.error is None)
         where = transaction.where
         if where.stale or not (writes or member.ran_on or where.proven()):
             if where.stale:
@@ -228,7 +228,7 @@ class GroupCommit:
             self._kick()
         else:
             self._hold(job)
-            job.tell(True)
+            job.wake_owner(True)
 
     def _hold(self, job: Job[Any]) -> None:
         """Let a staged transaction wait for its owner; its turn, if it has one, ends after a while."""
@@ -393,9 +393,9 @@ class GroupCommit:
 
     def _release(self, job: Job[Any]) -> None:
         """Tell the owner of a staged transaction that it runs again."""
-        if job.how.staged:
+        if job.spec.staged:
             job.joins, job.part = False, None
-            job.tell(False)
+            job.wake_owner(False)
 
     def _without_withdrawn(self, draft: Draft, jobs: dict[int, Job[Any]]) -> tuple[Draft, dict[int, Job[Any]]]:
         """Leave out transactions that were given up meanwhile, and those that ran on their state: they run again."""
@@ -425,7 +425,7 @@ class GroupCommit:
         self._members += 1
         return Member(
             self._members,
-            job.how.isolation,
+            job.spec.isolation,
             frozenset(staging.read_streams),
             frozenset(staging.written_streams),
             frozenset(staging.joined_streams) if job.error is None else frozenset(),
@@ -561,7 +561,7 @@ class GroupCommit:
                 job.least = max(job.least, seqnum)
             await self.views.refresh([event.name for event in part.events if isinstance(event, Commit)])
             for job in (*jobs, *self._parked.values()):
-                job.trusting, job.slow = job.how.consistency == "session", False
+                job.trusting, job.slow = job.spec.consistency == "session", False
         except BokiError:
             pass  # transactions are right without it, and meet the error themselves if it lasts
         except BaseException as error:

@@ -28,7 +28,7 @@ class Committed(NamedTuple, Generic[R]):
     result: R
 
 
-class How(NamedTuple, Generic[R]):
+class TransactionSpec(NamedTuple, Generic[R]):
     """Body of a transaction and how to run it.
 
     Attributes:
@@ -63,27 +63,27 @@ class Job(Generic[R]):
         undercuts: how often such a commit wasted a run of it.
     """
 
-    def __init__(self, number: int, how: How[R], retries: int) -> None:
+    def __init__(self, number: int, spec: TransactionSpec[R], retries: int) -> None:
         self.number: Final = number
-        self.how: Final = how
+        self.spec: Final = spec
         self.retries = retries
         self.context: Final = contextvars.copy_context()
         self.within: Final = RUNNING.get()
         self.undercut: Final[set[str]] = set()
         self.undercuts = 0
-        self.trusting = how.consistency == "session"
+        self.trusting = spec.consistency == "session"
         self.least = 0
         self.losses = 0
         self.slow = False
-        self.joins = not how.staged
+        self.joins = not spec.staged
         self.held = False
         self.conflicts = 0
         self.began_s = 0.0
         self.late = False
         confined.check(confined.A_CLIENT)  # the commit of another caller would take it along
         self.future: asyncio.Future[Committed[R]] = asyncio.get_running_loop().create_future()
-        if how.staged:
-            self.future.add_done_callback(_noticed)
+        if spec.staged:
+            self.future.add_done_callback(_mark_retrieved)
         self.task: asyncio.Task[None] | None = None
         self.transaction: Transaction | None = None
         self.result: R | None = None
@@ -98,8 +98,8 @@ class Job(Generic[R]):
         """Place in the log; 0 before it committed."""
         return self.transaction.seqnum if self.transaction is not None else 0
 
-    def tell(self, ended: bool) -> None:
-        """Wake the owner."""
+    def wake_owner(self, ended: bool) -> None:
+        """Wake the owner that waits: its run ended or is decided, or it runs again."""
         if self.owner is not None and not self.owner.done():
             self.owner.set_result(ended)
 
@@ -110,7 +110,7 @@ class Job(Generic[R]):
         elif not self.future.done():
             result = cast(R, self.result)  # if it is None, the body returned None
             self.future.set_result(Committed(self.seqnum, result))
-            self.tell(True)
+            self.wake_owner(True)
 
     def fail(self, error: BaseException) -> None:
         """Give the caller an error."""
@@ -119,14 +119,14 @@ class Job(Generic[R]):
         if isinstance(
             error, StopIteration
         ):  # no future takes one; Python makes the same of one that a coroutine raises
-            raised = RuntimeError(f"the body {self.how.name!r} of a transaction raised StopIteration")
+            raised = RuntimeError(f"the body {self.spec.name!r} of a transaction raised StopIteration")
             raised.__cause__ = error
             error = raised
         self.future.set_exception(error)
-        self.tell(True)
+        self.wake_owner(True)
 
 
-class Room(Protocol):
+class StagedCommits(Protocol):
     """The group commit, as a staged transaction sees it."""
 
     def join(self, job: Job[Any]) -> None:
@@ -146,7 +146,7 @@ class Staged(Generic[R]):
         if committed is not None: ...                 # otherwise it runs again, outside of the record
     """
 
-    def __init__(self, room: Room, job: Job[R]) -> None:
+    def __init__(self, room: StagedCommits, job: Job[R]) -> None:
         self._room: Final = room
         self._job: Final = job
 
@@ -160,7 +160,7 @@ class Staged(Generic[R]):
         while not job.future.done():
             if job.held:
                 return cast(R, job.result)
-            await self._told()
+            await self._woken()
         return (await job.future).result
 
     async def commit(self, part: Callable[[R], Contribution]) -> Committed[R] | None:
@@ -180,7 +180,7 @@ class Staged(Generic[R]):
         except Exception as error:
             await self.end()
             raise error
-        if not self._job.future.done() and not await self._told():
+        if not self._job.future.done() and not await self._woken():
             return None
         return await self._job.future
 
@@ -188,7 +188,7 @@ class Staged(Generic[R]):
         """Give up the transaction, unless it is decided; return when its body has ended."""
         await self._room.withdraw(self._job)
 
-    async def _told(self) -> bool:
+    async def _woken(self) -> bool:
         job = self._job
         job.owner = asyncio.get_running_loop().create_future()
         try:
@@ -200,7 +200,7 @@ class Staged(Generic[R]):
             job.owner = None
 
 
-def _noticed(future: asyncio.Future[Any]) -> None:
+def _mark_retrieved(future: asyncio.Future[Any]) -> None:
     """Mark an error as retrieved, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()

@@ -261,7 +261,7 @@ class Views:
         if at is None and (placed or len(new) > NAMES_AT_ONCE):
             at = await self.log.book.now(consistency=consistency)
         for start in range(0, len(new), NAMES_AT_ONCE):
-            for view in await self._anew(new[start : start + NAMES_AT_ONCE], at, consistency):
+            for view in await self._read_uncached(new[start : start + NAMES_AT_ONCE], at, consistency):
                 found[view.name] = view
         return at
 
@@ -329,7 +329,7 @@ class Views:
             self._changed(view)
         return view if then is None else then
 
-    async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
+    async def _read_uncached(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         """Return views of objects of which nothing recent enough is cached."""
         seen = at or (0 if consistency == "any" else self.log.book.position or FIRST)
         newest = await self.bases.newest([Subject(name) for name in names], at, consistency)

@@ -10,7 +10,7 @@ import pytest
 
 from bokistore import BokiStore, InTransaction, StoreSettings, Transaction, TransactionTimeout
 from bokistore.commit.bodies import Bodies
-from bokistore.commit.jobs import How, Job
+from bokistore.commit.jobs import Job, TransactionSpec
 from bokistore.commit.transaction_rules import Overlay
 from libs.tests.store.conftest import Another
 
@@ -112,7 +112,7 @@ async def test_a_body_whose_process_stood_still_has_its_time_once_more(store: Bo
     async def waits(tx: Transaction) -> None:
         await asyncio.Event().wait()
 
-    job = Job(1, How(waits, "waits", "snapshot", "session"), 0)
+    job = Job(1, TransactionSpec(waits, "waits", "snapshot", "session"), 0)
     bodies.start(job, Overlay(), ())
     await asyncio.sleep(0)
     for expected in (0, 1):
