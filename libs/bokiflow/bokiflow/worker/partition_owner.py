@@ -112,8 +112,11 @@ class PartitionOwner:
             await self.look()
             return 0
         for one in partitions:
-            self._newest[one] = self.mine[one] = seqnum
-            self.holders[one] = self.worker
+            if seqnum >= self._newest.get(
+                one, 0
+            ):  # else a later claim replaced it, and was read before this answer came
+                self._newest[one] = self.mine[one] = seqnum
+                self.holders[one] = self.worker
         return seqnum
 
     async def leave(self, keeps: Sequence[int]) -> bool:

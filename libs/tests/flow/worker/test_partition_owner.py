@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -45,6 +46,33 @@ async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: Memor
     late: list[str] = []
     await owner_of(cluster, "c", late)
     assert "b left" in late, "a worker that begins later reads which one left, too: it need not wait for a lease"
+
+
+class AnswersLate(Log):
+    """A log that calls something between an append and its answer."""
+
+    meanwhile: Callable[[], Awaitable[object]]
+
+    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+        seqnum = await super().append(one, seen=seen, settle=settle)
+        await self.meanwhile()
+        return seqnum
+
+
+async def test_a_claim_that_was_replaced_before_its_answer_is_no_longer_held(cluster: MemoryCluster) -> None:
+    b = await owner_of(cluster, "b", [])
+    log = AnswersLate((await cluster.connect()).book("shop"))
+    a = PartitionOwner(log, "g", "a", lambda: None, lambda one, at: None)
+    await a.look()
+
+    async def replaced() -> None:
+        await b.look()
+        assert await b.claim([2])
+        await a.look()
+
+    log.meanwhile = replaced
+    first = await a.claim([1, 2])
+    assert first < b.mine[2] and a.mine == {1: first} and a.holders == {1: "a", 2: "b"}
 
 
 async def test_one_record_gives_up_all_partitions_and_tells_which_ones_are_kept(
