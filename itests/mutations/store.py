@@ -45,7 +45,7 @@ bokistore libs/tests/store/retention/test_checkpointer.py::test_what_is_made_ane
 
 a deletion ends what follows in its record
 bokistore libs/tests/store/retention/test_upkeep.py::test_what_is_deleted_and_made_anew_in_one_transaction_is_there
--seqnum - 1 if anew else seqnum, 0, 1
+-seqnum - 1 if created else seqnum, 0, 1
 +seqnum, 0, 1
 
 what is idle stays where it is

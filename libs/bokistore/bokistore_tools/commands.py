@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _SEQNUM: Final = Whole(1, 2**63 - 1)
 _NAME: Final = click.argument("name", metavar="OBJECT")
-_AT: Final = click.option("--at", type=_SEQNUM, metavar="SEQ", help="As it was at this seqnum, not as it is now.")
+_AT: Final = click.option("--at", type=_SEQNUM, metavar="SEQ", help="Read at this seqnum instead of now.")
 
 
 def register(group: click.Group) -> None:
     """Add the commands of this module."""
-    store = CommandGroup("store", help="Objects of a store: their values, their history, and how they change.")
+    store = CommandGroup("store", help="Show objects of a store: their values, history and changes.")
     group.add_command(store)
     for add in (_register_get, _register_ls, _register_history, _register_diff, _register_watch):
         add(store)
@@ -52,7 +52,7 @@ async def _opened(invocation: Invocation, book: str, *seqnums: int | None) -> As
 
 
 def _register_get(group: CommandGroup) -> None:
-    @command(group, "get", writes=False, client=True, short_help="Print an object, or what is at a path of it.")
+    @command(group, "get", writes=False, client=True, short_help="Print an object, or the value at a path of it.")
     @_NAME
     @click.argument("path", required=False, default="")
     @BOOK
@@ -61,7 +61,7 @@ def _register_get(group: CommandGroup) -> None:
     def get(
         invocation: Invocation, name: str, path: str, book: str, at: int | None, consistency: ConsistencyName
     ) -> int:
-        """Print an object as JSON, or what is at a path of it. Exit code 4 if nothing is there.
+        """Print an object as JSON, or the value at a path of it. Exit with code 4 if there is none.
 
         With --json on one line, as an object with object, path, seqnum (up to where it was seen), expires_ms and value.
 
@@ -101,8 +101,8 @@ def _register_ls(group: CommandGroup) -> None:
     )
     @click.argument("collection", required=False)
     @BOOK
-    @click.option("--prefix", default="", metavar="P", help="Only names that begin so.")
-    @click.option("--limit", type=Whole(1), metavar="N", help="At most N.")
+    @click.option("--prefix", default="", metavar="P", help="List only names with this prefix.")
+    @click.option("--limit", type=Whole(1), metavar="N", help="List at most N.")
     @CHECK
     @_AT
     @CONSISTENCY
@@ -178,13 +178,13 @@ async def _names(
 
 
 def _register_history(group: CommandGroup) -> None:
-    @command(group, "history", writes=False, client=True, short_help="Show what happened to an object.")
+    @command(group, "history", writes=False, client=True, short_help="Show the versions of an object.")
     @_NAME
     @BOOK
     @click.option("--from", "start", type=_SEQNUM, metavar="SEQ", help="First seqnum, inclusive.")
     @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
-    @click.option("--limit", type=Whole(1), metavar="N", help="Only the newest N.")
-    @click.option("--values", is_flag=True, help="Also the object after each.")
+    @click.option("--limit", type=Whole(1), metavar="N", help="Show only the newest N.")
+    @click.option("--values", is_flag=True, help="Show the object after each version.")
     @CHECK
     @CONSISTENCY
     def history(
@@ -198,7 +198,7 @@ def _register_history(group: CommandGroup) -> None:
         check: bool,
         consistency: ConsistencyName,
     ) -> int:
-        """Show what happened to an object, oldest first, as far as the log keeps it.
+        """Show the versions of an object that the log still has, oldest first.
 
         With --json each line is an object with seqnum, time_ms, by (who wrote it), kind, operations and value.
 
@@ -234,12 +234,12 @@ def _show_version(invocation: Invocation, version: Version, *, values: bool) -> 
 
 
 def _register_diff(group: CommandGroup) -> None:
-    @command(group, "diff", writes=False, client=True, short_help="Show what changed between two places of the log.")
+    @command(group, "diff", writes=False, client=True, short_help="Show the changes between two places of the log.")
     @_NAME
     @click.argument("before", type=_SEQNUM)
     @click.argument("after", type=_SEQNUM, required=False)
     @BOOK
-    @click.option("--check", is_flag=True, help="Exit code 1 if anything differs.")
+    @click.option("--check", is_flag=True, help="Exit with code 1 if the two differ.")
     @CONSISTENCY
     def diff(
         invocation: Invocation,
@@ -296,8 +296,10 @@ def _register_watch(group: CommandGroup) -> None:
     @command(group, "watch", writes=False, client=True, short_help="Follow an object as it changes.")
     @_NAME
     @BOOK
-    @click.option("--from", "start", type=_SEQNUM, metavar="SEQ", help="Begin with what changed there.  [default: now]")
-    @click.option("--limit", type=Whole(1), metavar="N", help="End after N changes.")
+    @click.option(
+        "--from", "start", type=_SEQNUM, metavar="SEQ", help="Begin with the changes at this seqnum.  [default: now]"
+    )
+    @click.option("--limit", type=Whole(1), metavar="N", help="Stop after N changes.")
     def watch(invocation: Invocation, name: str, book: str, start: int | None, limit: int | None) -> int:
         """Follow an object: each change as it comes, until Ctrl-C.
 

@@ -76,7 +76,7 @@ def parts_of(subject: Subject, seqnum: int, time_ms: int, by: str, events: Itera
     found: list[CheckpointPart] = []
     of_checkpoints = DirectoryCheckpoint if subject.collection else Checkpoint
     of_ends = DirectoryEnded if subject.collection else Ended
-    deleted = anew = False
+    deleted = created = False
     for event in events:
         if isinstance(event, of_checkpoints) and event.name == subject.name:
             found.append(CheckpointPart(seqnum, time_ms, event.covers, event.part, event.parts, by, event.data))
@@ -85,7 +85,7 @@ def parts_of(subject: Subject, seqnum: int, time_ms: int, by: str, events: Itera
         elif (
             not subject.collection and isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name == subject.name
         ):
-            deleted, anew = deleted or isinstance(event, Deleted), not isinstance(event, Deleted)
+            deleted, created = deleted or isinstance(event, Deleted), not isinstance(event, Deleted)
     if deleted:
-        found.append(CheckpointPart(seqnum, time_ms, seqnum - 1 if anew else seqnum, 0, 1, by, b"", time_ms))
+        found.append(CheckpointPart(seqnum, time_ms, seqnum - 1 if created else seqnum, 0, 1, by, b"", time_ms))
     return found

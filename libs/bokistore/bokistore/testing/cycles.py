@@ -32,7 +32,7 @@ def anomalies(history: Sequence[Transacted], last: Mapping[str, Sequence[int]], 
     """Return what is wrong with the committed transactions, given the final lists."""
     writer = {(key, value): one.number for one in history for key, value in one.appended.items()}
     found = [
-        f"{key} has {value}, which nobody committed"
+        f"{key} has {value}, which no transaction committed"
         for key in last
         for value in last[key]
         if (key, value) not in writer
