@@ -172,8 +172,18 @@ bokistore libs/tests/store/read/test_followed.py::test_who_is_overtaken_by_a_che
 
 a process that keeps losing claims nothing
 bokistore libs/tests/store/commit/test_group_commit.py::test_a_process_that_commits_without_rest_starves_no_other
--        if part is None:
-+        if True:
+-        if foreign:
++        if False:
+
+a claim does not say for how long
+bokistore libs/tests/store/commit/test_group_commit.py::test_a_slow_process_commits_beside_a_fast_one_on_one_object
+-                needs_ms = math.ceil(needs_s * 1_000)
++                needs_ms = 0
+
+a process rests for each claim that it reads
+bokistore libs/tests/store/commit/test_turns.py::test_whatever_others_claim_a_third_of_the_time_is_left
+-        if seqnum <= rest.newest or needs_s <= 0 or rest.until_s < now_s < rest.open_s:
++        if seqnum <= rest.newest or needs_s <= 0:
 
 a claim is a version of its object
 bokistore libs/tests/store/commit/test_group_commit.py::test_a_claim_changes_nothing

@@ -11,6 +11,7 @@ writes first runs again on that state. A hot object therefore takes as many tran
   log.
 - After a Conflict the transactions that lost run again together, once the streams that moved were read. If they lost to another process,
   they pause first; after several losses in a row the process claims the streams (`turns`).
+- A process that reads a claim of another one sends nothing that expects the stream for as long as the claim says.
 - A staged transaction keeps its turn while its owner decides, for as long as a body may run; then the turn ends.
 - An unknown outcome is raised to all callers whose transactions were in the record.
 """
@@ -19,9 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
+
+import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from boki_common.limits import RECORD_TAGS
 from bokilib.errors import AtomicTooLarge, Fenced
@@ -36,7 +41,7 @@ from bokistore.commit.jobs import Job, Staged, TransactionSpec, member_of, name_
 from bokistore.commit.transaction_rules import Overlay
 from bokistore.commit.transactions import NOTHING, Transaction
 from bokistore.commit.turns import LOSSES, Contention, Turns
-from bokistore.model.events import AnyEvent, Commit
+from bokistore.model.events import AnyEvent, Claim
 from bokistore.model.fold import View
 from bokistore.read.snapshot_reads import Views
 
@@ -65,19 +70,18 @@ def undercut(job: Job[Any]) -> InvalidArgument:
     )
 
 
-def claim(transactions: Iterable[Transaction], streams: Collection[str]) -> Contribution | None:
-    """Return the record that claims those of the streams that transactions read or write as objects; None: there are none.
+def claimable(transactions: Iterable[Transaction], streams: Collection[str]) -> dict[str, Claim]:
+    """Return the claims of those of the streams that transactions read or write as objects, by stream, as many as a record may have.
 
-    It names the objects by commits without operations, so that checkpoints and trims find what lies in their streams.
+    They are commits without operations, and name the objects, so that checkpoints and trims find what lies in their streams.
     """
-    events: dict[str, AnyEvent] = {}
+    claims: dict[str, Claim] = {}
     for transaction in transactions:
         for name in (*transaction.where.bases, *transaction.staging.written):
             tag = store_object(name)
-            if tag in streams:
-                events.setdefault(tag, Commit(name, (), transaction.staging.snapshot))
-    some = dict(list(events.items())[:RECORD_TAGS])
-    return Contribution(tuple(some), {}, tuple(some.values())) if some else None
+            if tag in streams and len(claims) < RECORD_TAGS:
+                claims.setdefault(tag, Claim(name, (), transaction.staging.snapshot))
+    return claims
 
 
 class GroupCommit:
@@ -131,6 +135,7 @@ class GroupCommit:
         self._jobs = 0
         self._members = 0
         self._append_s = PATIENCE_MOST_S / 2
+        views.claimed = self._claimed
 
     # -- callers
 
@@ -205,6 +210,7 @@ class GroupCommit:
         """Decide what follows the run of a body: an outcome at once, another run, or a place in a record."""
         if job.future.done():
             return
+        job.ran_s = asyncio.get_running_loop().time() - job.began_s
         if isinstance(job.error, Trimmed) and job.retries > 0:
             job.retries -= 1
             self._start(job)
@@ -516,7 +522,10 @@ class GroupCommit:
                 self._lost(job)
             if job.retries < 0:
                 self._fail(job, conflict)
-        pause_s, wanted = self._contention.lost(moved, self._append_s, guessed=not foreign) if again else (0.0, [])
+        pause_s, wanted = 0.0, list[str]()
+        if again:
+            run_s = max(job.ran_s for job in again) + self._append_s
+            pause_s, wanted = self._contention.lost(moved, self._append_s, run_s=run_s, guessed=not foreign)
         claims = {tag: moved[tag].newest or 0 for tag in wanted}
         self._rest(list(moved), pause_s, again, claims)
 
@@ -542,24 +551,75 @@ class GroupCommit:
     def _paused(self, streams: Sequence[str], jobs: Sequence[Job[Any]], claims: Mapping[str, int]) -> None:
         """End a pause: claim the streams that other processes moved, or run the transactions again."""
         foreign = {tag for tag, seqnum in claims.items() if not self._log.wrote(seqnum)}
-        part = claim([transaction_of(job) for job in jobs if not job.future.done()], foreign) if foreign else None
-        if part is None:
+        if foreign:
+            self._spawn(self._claim(foreign, streams, jobs))
+        else:
             self._rested(streams, jobs)
-            return
-        task = asyncio.get_running_loop().create_task(
-            self._claim(part, streams, jobs), name="bokistore claim", context=self._context.copy()
-        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="bokistore claim", context=self._context.copy())
         self._claims.add(task)
         task.add_done_callback(self._claims.discard)
 
-    async def _claim(self, part: Contribution, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
-        """Append a claim (`turns`), read once for all transactions what lies before it, and then run them again on that."""
+    def _claimed(self, name: str, record: boki.Record, needs_s: float) -> None:
+        """Another process claims an object: send nothing that expects it until its commit is there, or its time has passed."""
+        now_s = asyncio.get_running_loop().time()
+        since_s = max(0, self._log.now_ms() - record.time_ms) / 1_000
+        stream = store_object(name)
+        rest_s = self._contention.claimed(stream, record.seqnum, needs_s - since_s, now_s)
+        if rest_s:
+            self._resting[stream] = self._resting.get(stream, 0) + 1
+            _ = asyncio.get_running_loop().call_later(rest_s, self._left_alone, name, context=self._context)
+
+    def _left_alone(self, name: str) -> None:
+        """End a rest: read first, if transactions wait for it."""
+        stream = store_object(name)
+        if self._expecting(stream):
+            self._spawn(self._resume(name))
+        else:
+            self._rested([stream], [])
+
+    async def _resume(self, name: str) -> None:
+        """Read, once for all transactions, what the process that claimed an object has committed, and send again."""
+        stream = store_object(name)
         try:
-            seqnum = await self._log.append(part)
-            self._newest.moved(part.tags, seqnum)
-            for job in jobs:
-                job.least = max(job.least, seqnum)
-            await self.views.refresh([event.name for event in part.events if isinstance(event, Commit)])
+            await self.views.refresh([name])
+            known = self.views.cache.get(name)
+            if known is not None:
+                self._newest.moved([stream], known.view.seen)
+        except Exception:  # noqa: BLE001 - transactions meet the error themselves, if it lasts
+            pass
+        except BaseException as error:  # the loop ends: nothing is sent any more
+            for job in self._expecting(stream):
+                self._fail(job, error)
+            raise
+        self._rested([stream], [])
+
+    def _expecting(self, stream: str) -> list[Job[Any]]:
+        return [job for job in self._ready.values() if stream in member_of(job).part.expect]
+
+    async def _claim(self, foreign: Collection[str], streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
+        """Claim streams (`turns`), read once for all transactions what lies before that, and then run them again on it."""
+        clock = asyncio.get_running_loop().time
+        losers = [job for job in jobs if not job.future.done()]
+        claims = claimable([transaction_of(job) for job in losers], foreign)
+        names = [one.name for one in claims.values()]
+        try:
+            await self.views.refresh(names)  # of what others claimed, too
+            wait_s = self._contention.wait_s(claims, clock())
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            if claims and not all(job.future.done() for job in losers):
+                appends_s = 2 * self._append_s  # the claim, and the record behind it
+                needs_s = self._contention.claims(claims, max(job.ran_s for job in losers) + appends_s)
+                needs_ms = math.ceil(needs_s * 1_000)
+                events = tuple(msgspec.structs.replace(one, needs_ms=needs_ms) for one in claims.values())
+                seqnum = await self._log.append(Contribution(tuple(claims), {}, events))
+                self._contention.claimed_here(claims, seqnum, clock() + needs_s)
+                self._newest.moved(claims, seqnum)
+                for job in jobs:
+                    job.least = max(job.least, seqnum)
+                await self.views.refresh(names)
             for job in (*jobs, *self._parked.values()):
                 job.trusting, job.slow = job.spec.consistency == "session", False
         except BokiError:

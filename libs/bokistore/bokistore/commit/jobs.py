@@ -55,6 +55,7 @@ class Job(Generic[R]):
         least: cached views count only as of this place or above.
         losses: runs that were wasted because others committed first.
         slow: whether a record did not wait for its last run.
+        ran_s: how long its last run took.
         late: whether its time limit began again because the process had stood still.
         joins: whether it may join a record.
         held: whether its run ended and waits for the owner.
@@ -79,6 +80,7 @@ class Job(Generic[R]):
         self.held = False
         self.conflicts = 0
         self.began_s = 0.0
+        self.ran_s = 0.0
         self.late = False
         confined.check(confined.A_CLIENT)  # the commit of another caller would take it along
         self.future: asyncio.Future[Committed[R]] = asyncio.get_running_loop().create_future()

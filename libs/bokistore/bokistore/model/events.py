@@ -11,16 +11,18 @@
 | store.end, store.dirend | ck, dirck | an empty checkpoint, and since when there is nothing |
 
 A store.commit without operations is a *claim* (`turns`): it changes nothing, and fails records that expect its stream not to have
-moved. It names its object, so checkpoints and trims treat it as any other record, and programs of earlier versions read it.
+moved. It names its object, so checkpoints and trims treat it as any other record, and programs of earlier versions read it. Its last
+field says for how long its sender needs the stream; earlier programs pass that field.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
 
-from bokilib.records.events import Event, Picker
+from bokilib.records.events import Envelope, Event, Picker
 from bokistore.model.operations import AnyOperation
 
 
@@ -37,6 +39,16 @@ class Commit(Event, tag="store.commit", frozen=True):
     name: str
     operations: tuple[AnyOperation, ...]
     snapshot: int
+
+
+class Claim(Commit, tag="store.commit", frozen=True):
+    """A commit without operations, as a process appends it that wants the stream for itself for a moment.
+
+    Attributes:
+        needs_ms: how long its transactions take from here to their record; 0 in claims of earlier programs.
+    """
+
+    needs_ms: int = 0
 
 
 class Deleted(Event, tag="store.delete", frozen=True):
@@ -106,8 +118,26 @@ PICKER: Final[Picker[AnyEvent]] = Picker(
 LIBRARY: Final = "store"
 
 _encoder: Final = msgspec.msgpack.Encoder()
+_claims: Final = msgspec.msgpack.Decoder(Claim)
 
 
 def size_of(event: Event) -> int:
     """Return the bytes of an event in a record."""
     return len(_encoder.encode(event))
+
+
+def needed_ms(events: Iterable[AnyEvent], envelope: Envelope) -> int:
+    """Return for how long the sender of a record needs the streams that it claims; 0: the record is no claim, or does not say.
+
+    Args:
+        events: of the record, as `PICKER` gave them, of one object at least.
+    """
+    if not any(isinstance(event, Commit) and not event.operations for event in events):
+        return 0
+    longest = 0
+    for raw in envelope.events:
+        try:
+            longest = max(longest, _claims.decode(raw).needs_ms)
+        except msgspec.DecodeError:  # another event, or the field of a later program: a claim is a hint
+            continue
+    return longest

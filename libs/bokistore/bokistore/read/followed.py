@@ -22,7 +22,8 @@ from boki_common.errors import BokiError
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
-from bokistore.model.events import PICKER
+from bokilib.records.events import Envelope
+from bokistore.model.events import PICKER, AnyEvent
 from bokistore.model.fold import View, after_record
 from bokistore.read.follow_choice import FollowChoice
 from bokistore.read.view_cache import ViewCache
@@ -42,7 +43,14 @@ class FollowedViews:
     """Views that a process follows; see the module. Belongs to one event loop."""
 
     def __init__(
-        self, log: Log, cache: ViewCache, *, limit: int, within_s: float, changed: Callable[[View], None]
+        self,
+        log: Log,
+        cache: ViewCache,
+        *,
+        limit: int,
+        within_s: float,
+        changed: Callable[[View], None],
+        read: Callable[[str, boki.Record, Envelope, Sequence[AnyEvent]], None],
     ) -> None:
         """Follow nothing yet.
 
@@ -52,11 +60,13 @@ class FollowedViews:
             limit: how many objects may be followed.
             within_s: how long ago the request was sent that found nothing more.
             changed: called with each view that was folded.
+            read: called with each record that is folded, for the name of its object.
         """
         self._log = log
         self._cache = cache
         self._within_s = within_s
         self._changed = changed
+        self._on_read = read
         self._choice: Final = FollowChoice(limit)
         self._follower: Final = Follower(log)
         self._views: dict[str, View] = {}
@@ -136,13 +146,15 @@ class FollowedViews:
         if known is not None and known.view.seen == view.seen:
             view = known.view
         try:
-            view = after_record(view, seqnum, PICKER.of(seqnum, item.envelope, name))
+            events = PICKER.of(seqnum, item.envelope, name)
+            view = after_record(view, seqnum, events)
         except BokiError:
             self._unfollow(name)
             return
         self._views[name] = view
         self._cache.put(view)
         self._changed(view)
+        self._on_read(name, item.record, item.envelope, events)
 
     def _refresh(self, name: str) -> None:
         now_s = self._clock()

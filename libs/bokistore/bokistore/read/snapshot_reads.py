@@ -32,7 +32,7 @@ from bokilib.records.contribution import Contribution
 from bokilib.records.events import Envelope
 from bokistore.model import directory_rules, fold, view_format
 from bokistore.model.directory_rules import Directory
-from bokistore.model.events import PICKER, AnyEvent
+from bokistore.model.events import PICKER, AnyEvent, needed_ms
 from bokistore.model.fold import View
 from bokistore.model.subjects import Subject, of_bucket
 from bokistore.read.checkpoint_reads import CheckpointReads, NewestRecords
@@ -129,6 +129,8 @@ class Views:
         self._aux = aux and not log.always_replay
         self.due: Callable[[View], None] | None = None
         self.due_directory: Callable[[Directory], None] | None = None
+        self.claimed: Callable[[str, boki.Record, float], None] | None = None
+        """Called with an object, a record by which another process claims it, and for how many seconds."""
 
     async def check_at(self, at: int | None) -> int | None:
         """Check that a place that a user names is not above what the session has seen; return it. Raises InvalidArgument."""
@@ -205,7 +207,14 @@ class Views:
     def _following(self) -> FollowedViews | None:
         limit, within_s = self._follows
         if limit and self._followed is None:
-            self._followed = FollowedViews(self.log, self.cache, limit=limit, within_s=within_s, changed=self._changed)
+            self._followed = FollowedViews(
+                self.log,
+                self.cache,
+                limit=limit,
+                within_s=within_s,
+                changed=self._changed,
+                read=self._look_for_claim,
+            )
         return self._followed
 
     def learned(self, view: View) -> None:
@@ -320,6 +329,7 @@ class Views:
             if record.seqnum not in opened:
                 opened[record.seqnum] = await self.log.open(record)
             events = PICKER.of(record.seqnum, opened[record.seqnum], view.name)
+            self._look_for_claim(view.name, record, opened[record.seqnum], events)
             view, folded, last = fold.after_record(view, record.seqnum, events), folded + 1, record
         self.cache.put(view, upto=place, steady=not folded)
         if last is not None:
@@ -328,6 +338,12 @@ class Views:
                 await self._leave(view, last.aux_data)
             self._changed(view)
         return view if then is None else then
+
+    def _look_for_claim(self, name: str, record: boki.Record, envelope: Envelope, events: Sequence[AnyEvent]) -> None:
+        """Report a new record of an object if another process claims the object by it (`turns`)."""
+        needs_ms = needed_ms(events, envelope)
+        if needs_ms and self.claimed is not None and envelope.by != self.log.by:
+            self.claimed(name, record, needs_ms / 1_000)
 
     async def _read_uncached(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         """Return views of objects of which nothing recent enough is cached."""

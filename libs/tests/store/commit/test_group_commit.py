@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
 from boki_common.testing.machine import SeededRandom
+from bokiflow.testing import LoopClock
 from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort
@@ -20,7 +22,7 @@ from bokilib.records.tags import store_object
 from bokilib.testing import Died, Fault, FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
 from bokistore.commit.turns import CLAIM_LOSSES, LOSSES
-from bokistore.model.events import Commit
+from bokistore.model.events import Claim, Commit
 from bokistore.model.operations import Inc
 from libs.tests.store.conftest import Another
 
@@ -80,6 +82,95 @@ async def test_a_process_that_commits_without_rest_starves_no_other() -> None:
         appends = sum(store.log.appends for store in stores)
     assert min(committed) > max(committed) / 4, committed
     assert found == [{"n": sum(committed)}] and appends < sum(committed) / 2
+
+
+class Racer(NamedTuple):
+    """A process that commits to one object without rest: a round trip and the rest of its body take so long."""
+
+    trip_s: float
+    body_s: float = 0.0
+
+
+async def race(racers: list[Racer], last_s: float, seed: int = 1) -> list[list[float]]:
+    """Return when each process committed, one transaction at a time, in time that begins at 0; pauses are drawn from the seed."""
+    clock = asyncio.get_running_loop().time
+    chance = random.Random(seed)
+
+    async def client(racer: Racer, store: BokiStore, committed: list[float]) -> None:
+        async def body(tx: Transaction) -> None:
+            before = await tx["x"].get("n", 0)
+            assert isinstance(before, int)
+            await asyncio.sleep(racer.body_s)
+            tx["x"].set("n", before + 1)
+
+        while clock() < end_s:
+            await store.transact(body)
+            committed.append(clock() - start_s)
+
+    def trips(racer: Racer) -> Callable[[int], Awaitable[None]]:
+        return lambda _: asyncio.sleep(racer.trip_s * (0.8 + 0.4 * chance.random()))
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        books = [FaultyBook((await cluster.connect()).book("shop"), pause=trips(racer)) for racer in racers]
+        logs = [Log(book, random=SeededRandom(100 * seed + number)) for number, book in enumerate(books)]
+        stores = [BokiStore(log, settings=StoreSettings(checkpoints=False)) for log in logs]
+        start_s = clock()
+        end_s = start_s + last_s
+        committed: list[list[float]] = [[] for _ in racers]
+        await asyncio.gather(*map(client, racers, stores, committed))
+        (found,) = await stores[0].values(["x"], consistency="linearizable")
+    assert found == {"n": sum(map(len, committed))}
+    return committed
+
+
+def longest_wait_s(committed: list[float]) -> float:
+    return max(after - before for before, after in itertools.pairwise([0.0, *committed]))
+
+
+@pytest.mark.parametrize(
+    "slow", [Racer(0.1), Racer(0.02, 0.04), Racer(0.02, 0.4)], ids=lambda one: f"{one.trip_s}-{one.body_s}"
+)
+async def test_a_slow_process_commits_beside_a_fast_one_on_one_object(slow: Racer) -> None:
+    """The fast one keeps a third of what it commits alone, or more."""
+    last_s = 6.0
+    fast, waiting = await race([Racer(0.02), slow], last_s)
+    assert longest_wait_s(waiting) < 5.0, waiting
+    a_run_s = slow.body_s + 2 * slow.trip_s
+    assert len(waiting) * a_run_s > 0.1 * last_s / 2, "a tenth of its share of the time"
+    assert len(fast) * 0.02 > last_s / 3 and longest_wait_s(fast) < 2.0
+
+
+async def test_of_four_processes_of_different_speed_each_commits() -> None:
+    committed = await race([Racer(0.03), Racer(0.03, 0.1), Racer(0.1), Racer(0.04, 0.3)], 8.0)
+    assert all(longest_wait_s(one) < 6.0 for one in committed), committed
+    assert len(committed[0]) * 0.03 > 8.0 / 3
+
+
+async def test_a_process_that_dies_behind_its_claim_costs_one_rest() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        stores = [BokiStore((await cluster.connect()).book("shop")) for _ in range(2)]
+        clock = asyncio.get_running_loop().time
+        took_s = []
+        for number in range(4):
+            if number == 2:
+                claim = Claim("x", (), 0, 800)
+                await stores[1].log.append(Contribution((store_object("x"),), {}, (claim,)))
+            before_s = clock()
+            assert await stores[0].transact(bump, "x") == number
+            took_s.append(clock() - before_s)
+        assert 0.7 < took_s.pop(2) < 1.0 and max(took_s) < 0.1
+
+
+async def test_a_claim_of_an_earlier_program_or_of_long_ago_is_no_rest() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        stores = [BokiStore((await cluster.connect()).book("shop")) for _ in range(2)]
+        await stores[0].transact(bump, "x")
+        for claim, later_s in ((Commit("x", (), 0), 0.0), (Claim("x", (), 0, 800), 60.0)):
+            await stores[1].log.append(Contribution((store_object("x"),), {}, (claim,)))
+            await asyncio.sleep(later_s)
+            before_s = asyncio.get_running_loop().time()
+            await stores[0].transact(bump, "x")
+            assert asyncio.get_running_loop().time() - before_s < 0.1
 
 
 class Interferes:
