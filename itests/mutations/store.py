@@ -185,6 +185,11 @@ bokistore libs/tests/store/commit/test_turns.py::test_whatever_others_claim_a_th
 -        if seqnum <= rest.newest or needs_s <= 0 or rest.until_s < now_s < rest.open_s:
 +        if seqnum <= rest.newest or needs_s <= 0:
 
+a stream that is only read is never won
+bokistore libs/tests/store/commit/test_group_commit.py::test_a_conflict_once_in_many_commits_costs_no_more_each_time
+-        self._contention.won(expected)
++        self._contention.won(tag for tag in expected if tag in moved)
+
 a claim is a version of its object
 bokistore libs/tests/store/commit/test_group_commit.py::test_a_claim_changes_nothing
 -    return not isinstance(event, Commit) or bool(event.operations)

@@ -494,7 +494,7 @@ class GroupCommit:
             self._notify(events)
         for job in jobs:
             self._finish(job)
-        self._contention.won(tag for tag in expected if tag in moved)
+        self._contention.won(expected)
 
     def _after_conflict(self, jobs: Sequence[Job[Any]], part: Contribution, conflict: Conflict) -> None:
         by_number = {member_of(job).number: job for job in jobs}

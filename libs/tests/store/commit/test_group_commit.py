@@ -173,6 +173,31 @@ async def test_a_claim_of_an_earlier_program_or_of_long_ago_is_no_rest() -> None
             assert asyncio.get_running_loop().time() - before_s < 0.1
 
 
+async def test_a_conflict_once_in_many_commits_costs_no_more_each_time() -> None:
+    """The process reads an object that another one changes now and then, and writes its own."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        store, other = [
+            BokiStore((await cluster.connect()).book("shop"), settings=StoreSettings(checkpoints=False))
+            for _ in range(2)
+        ]
+        appends: list[int] = []
+        for _ in range(2 * CLAIM_LOSSES):
+            changes = [1]
+
+            async def body(tx: Transaction, changes: list[int]) -> None:
+                price = await tx["price"].get("n", 0)
+                if changes:
+                    changes.pop()
+                    await other.object("price").inc("n")
+                tx["mine"].set("at", price)
+
+            before = store.log.appends
+            await store.transact(body, changes)
+            appends.append(store.log.appends - before)
+            await store.transact(body, [])
+        assert max(appends) == 2, "the record that lost, and the one that did not: it never claims"
+
+
 class Interferes:
     """A payload hook that changes nothing, and lets something happen before the next record is sent."""
 
