@@ -164,12 +164,10 @@ def _words(node: ast.AST) -> Iterator[str]:
             yield node.id
     elif isinstance(node, ast.Attribute):
         yield node.attr
-    elif isinstance(node, ast.arg) or (isinstance(node, ast.keyword) and node.arg):
-        yield node.arg
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or (
-        isinstance(node, ast.ExceptHandler) and node.name
-    ):
-        yield node.name
+    elif isinstance(node, ast.arg | ast.keyword):
+        yield node.arg or ""
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+        yield node.name or ""
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 256:
         yield from WORD.findall(node.value) if " " not in node.value else ()
 
