@@ -116,10 +116,14 @@ class CodeWatch:
         error.stack = piece.stack
         return error
 
-    def _interrupt(self, piece: _Piece) -> None:
+    def _interrupt(self, piece: _Piece, *, again: bool = False) -> None:
+        """Interrupt a piece of code. With `again` also one that was interrupted and caught that: not sooner than `after_s` later.
+
+        A second interruption at once could reach `run` while it handles the first one, and keep it from leaving the piece.
+        """
         with self._lock:
             frame = sys._current_frames().get(piece.thread)
-            if self._piece is not piece or frame is None:
+            if self._piece is not piece or frame is None or (piece.stack and not again):
                 return
             first = not piece.stack
             piece.stack = piece.stack or _stack_of(frame)
@@ -141,7 +145,7 @@ def _look_on(reference: weakref.ref[CodeWatch], closed: threading.Event, every_s
         looks = looks + 1 if piece is not None and piece is seen else 0
         seen = piece
         if piece is not None and looks >= LOOKS:
-            watch._interrupt(piece)
+            watch._interrupt(piece, again=True)
             looks = 0
         del watch, piece  # while it waits, the thread keeps nothing alive
 

@@ -11,7 +11,7 @@ writes first runs again on that state. A hot object therefore takes as many tran
   log.
 - After a Conflict the transactions that lost run again together, once the streams that moved were read. If they lost to another process,
   they pause first; after several losses in a row the process claims the streams (`turns`).
-- A process that reads a claim of another one sends nothing that expects the stream for as long as the claim says.
+- A process that reads another process's claim sends nothing that expects the stream for as long as the claim says.
 - A staged transaction keeps its turn while its owner decides, for as long as a body may run; then the turn ends.
 - An unknown outcome is raised to all callers whose transactions were in the record.
 """
@@ -605,7 +605,7 @@ class GroupCommit:
         claims = claimable([transaction_of(job) for job in losers], foreign)
         names = [one.name for one in claims.values()]
         try:
-            await self.views.refresh(names)  # of what others claimed, too
+            await self.views.refresh(names)  # reads claims of other processes, too
             wait_s = self._contention.wait_s(claims, clock())
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
