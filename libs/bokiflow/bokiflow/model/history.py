@@ -106,8 +106,7 @@ def locks_of(records: Iterable[Recorded]) -> tuple[list[Queued], list[Locked]]:
     """Return the places in lock queues that a history ends with: those where the workflow waits, and the locks that it holds."""
     waiting: dict[str, Queued] = {}
     held: dict[str, Locked] = {}
-    for one in in_order(records):
-        event = one.event
+    for event in (event for one in records for event in one.own):
         if isinstance(event, Queued):
             waiting[event.key] = event
         elif isinstance(event, Locked):
@@ -125,8 +124,7 @@ def parts_left(records: Iterable[Recorded]) -> list[Attempted]:
     A worker records that it abandons a part before it records how the transaction ended: so that end accounts for all parts.
     """
     left: dict[str, dict[str, Attempted]] = {}
-    for one in in_order(records):
-        event = one.event
+    for event in (event for one in records for event in one.own):
         if isinstance(event, Attempted):
             left.setdefault(event.key, {})[event.child] = event
         elif isinstance(event, Abandoned):

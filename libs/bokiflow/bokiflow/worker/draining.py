@@ -102,7 +102,7 @@ class Draining:
                 self._host.given_up()
             await asyncio.sleep(FINISH_LOOK_S)
         last_s = loop.time() + RECORD_S
-        while any(one.recording for one in self._host.executors.values()) and loop.time() < last_s:  # noqa: ASYNC110  # no one event: records follow records
+        while any(one.recording for one in self._host.executors.values()) and loop.time() < last_s:  # noqa: ASYNC110 - records end without an event
             await asyncio.sleep(FINISH_LOOK_S)
 
     def _busy(self) -> set[int]:

@@ -112,9 +112,8 @@ class PartitionOwner:
             await self.look()
             return 0
         for one in partitions:
-            if seqnum >= self._newest.get(
-                one, 0
-            ):  # else a later claim replaced it, and was read before this answer came
+            # A later claim may have replaced this one, and been read before this answer came.
+            if seqnum >= self._newest.get(one, 0):
                 self._newest[one] = self.mine[one] = seqnum
                 self.holders[one] = self.worker
         return seqnum
