@@ -12,7 +12,8 @@
 - **No test leaves anything at the user's home.** What commands remember of this machine goes to a folder of the run.
 - **What a test leaves behind has a time-out too**, also when it failed: pytest-timeout stops watching one that fails, and a server
   that it leaves open can keep its loop from closing for ever.
-- **A time-out shows where every thread was**, also in a worker of pytest-xdist, whose own report of it goes nowhere.
+- **A time-out shows where every thread was**, also in a worker of pytest-xdist, whose own report of it goes nowhere. A test that
+  keeps the interpreter's lock, where no thread of pytest-timeout can run, is ended too.
 - **A test that profiles the interpreter has one to itself** (marker `own_interpreter`): what thousands of tests before it left in
   the process is neither counted nor able to harm it.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
@@ -26,6 +27,7 @@ import faulthandler
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
@@ -86,7 +88,9 @@ hypothesis.settings.load_profile("default")
 
 _TIMER: Final = pytest.StashKey[Any]()
 _STDERR: Final = pytest.StashKey[int]()
+_STACKS: Final = pytest.StashKey[threading.Timer]()
 _STACKS_BEFORE_S: Final = 0.5
+_ENDED_AFTER_S: Final = 5.0
 _IN_OWN_INTERPRETER: Final = "BOKI_TEST_IN_OWN_INTERPRETER"
 
 
@@ -115,15 +119,30 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Keeps what the plugin makes of ini file, marker and option; the plugin sets its timer then."""
+    """Keeps what the plugin makes of ini file, marker and option; the plugin sets its timer then.
+
+    A thread of Python writes the stacks, because it holds the interpreter's lock meanwhile. `dump_traceback_later` reads the frames of
+    threads that go on, which can crash the process; it serves for a test that never gives the lock back, whose frames stand still.
+    """
     item.stash[_TIMER] = settings
     if settings.timeout and settings.timeout > _STACKS_BEFORE_S:
-        faulthandler.dump_traceback_later(settings.timeout - _STACKS_BEFORE_S, file=item.config.stash[_STDERR])
+        stderr = item.config.stash[_STDERR]
+        stacks = threading.Timer(
+            settings.timeout - _STACKS_BEFORE_S, faulthandler.dump_traceback, kwargs={"file": stderr}
+        )
+        stacks.name = f"stacks of {item.nodeid}"
+        item.stash[_STACKS] = stacks
+        stacks.start()
+        faulthandler.dump_traceback_later(settings.timeout + _ENDED_AFTER_S, exit=True, file=stderr)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     faulthandler.cancel_dump_traceback_later()
+    stacks = item.stash.get(_STACKS, None)
+    if stacks is not None:
+        stacks.cancel()
+        stacks.join()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -144,7 +144,7 @@ HANGS = """
 import asyncio
 import pytest
 
-@pytest.mark.timeout(1)
+@pytest.mark.timeout(1, func_only=True)
 async def test_waits_for_ever():
     await asyncio.Event().wait()
 """
@@ -179,6 +179,41 @@ def test_the_end_of_a_test_that_failed_is_ended_when_it_hangs(suite: Suite, loop
     ran = suite(HANGS_AT_ITS_END, loop=loop)
     assert ran.returncode == 1
     assert "Timeout" in ran.stdout
+
+
+KEEPS_THE_LOCK = """
+import ctypes
+import pytest
+
+@pytest.mark.timeout(1, func_only=True)
+def test_keeps_the_lock():
+    ctypes.PyDLL(None).sleep(60)
+"""
+
+
+def test_a_test_that_keeps_the_interpreters_lock_is_ended(suite: Suite) -> None:
+    ran = suite(KEEPS_THE_LOCK)
+    assert ran.returncode == 1
+    assert "in test_keeps_the_lock" in ran.stderr
+
+
+BUSY_AT_ITS_TIME_OUT = """
+import pytest
+
+def deep(depth):
+    return [deep(depth - 1) for _ in range(2)] if depth else []
+
+@pytest.mark.timeout(1, func_only=True)
+def test_calls_for_ever():
+    while True:
+        deep(12)
+"""
+
+
+def test_stacks_of_a_busy_test_are_read_while_it_rests(suite: Suite) -> None:
+    ran = suite(BUSY_AT_ITS_TIME_OUT)
+    assert ran.returncode == 1, ran.stderr
+    assert "in test_calls_for_ever" in ran.stderr
 
 
 def test_a_warning_is_an_error(suite: Suite) -> None:
