@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Call, Handle, Worker
 from bokiflow.testing import LoopClock
 from bokilib.append.log import Log
+from bokilib.records import tags
 from libs.tests.flow.shop import Shop
 
 R = TypeVar("R")
@@ -49,6 +51,11 @@ class Inline:
         if begun is not None:
             begun()
         return body()
+
+
+def ids_of(partition: int, *, elsewhere: bool = False) -> Iterator[str]:
+    """Yield ids of workflows of one partition, or of all others."""
+    return (id for id in map(str, count()) if (tags.partition_of(id) == partition) is not elsewhere)
 
 
 async def until(condition: Callable[[], bool]) -> None:

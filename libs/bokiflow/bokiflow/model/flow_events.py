@@ -394,15 +394,17 @@ class PartitionClaimed(Event, tag="flow.partition", frozen=True):
 
 
 class Leaving(Event, tag="flow.leaving?", frozen=True):
-    """A worker is being drained: it claims nothing more, and of its group runs only what it has of some partitions. Its newest one counts.
+    """A worker is being drained: it claims nothing more, and runs only some workflows of its group. Its newest record counts.
 
     Attributes:
-        keeps: these partitions; none: the worker has left.
+        keeps: partitions of the workflows that it still runs; none: the worker has left.
+        runs: ids of these workflows; none: all that it had of these partitions. Programs that do not know this field take it for none.
     """
 
     group: str
     worker: str
     keeps: tuple[int, ...] = ()
+    runs: tuple[str, ...] = ()
 
 
 class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):

@@ -1,14 +1,16 @@
-"""Graceful stop of a worker: it hands its workflows over, partition by partition, and keeps those whose steps run, for a while.
+"""Graceful stop of a worker: it hands its workflows over, and keeps those whose steps run, for a while.
 
     draining = Draining(worker, partitions)
     draining.begin(); draining.finish_within(30)
     await draining.hand_over(); ...; await draining.leave()
 
-- The first record gives up every partition, and names those that have a running step (`Leaving`). Other workers claim all partitions at
-  once, so new workflows wait for nothing. They take over the workflows of all partitions that are not named.
-- A named partition is kept as a whole: its other workflows stay where they are, and begin no step. As soon as its last step has ended and
-  the outcome is in the log, the next record does not name it any more. A partition that is not named is never named again.
-- No step begins any more, nor a further attempt of one. A step that waits for a thread, or for its next attempt, keeps no partition.
+- The first record gives up every partition, and names the workflows that have a running step (`Leaving`). Other workers claim all
+  partitions at once, so new workflows wait for nothing. They take over all workflows that are not named.
+- As soon as the last step of a named workflow has ended and the outcome is in the log, the next record does not name it any more. A
+  workflow that is not named is never named again.
+- Where the ids are too many for a record (`NAMED_BYTES`), it names only their partitions; so do programs that do not know ids. A partition
+  that is named alone is kept as a whole.
+- No step begins any more, nor a further attempt of one. A workflow whose step waits for a thread, or for its next attempt, is not kept.
 - The time of a drain bounds steps. Records that are due then have a bound of their own (`RECORD_S`): a step that did not begin is withdrawn
   in the log, or the next worker would take it for begun.
 - What is handed over was stopped here before the record says so. Safety does not rest on that: each record of a workflow expects the newest
@@ -36,6 +38,8 @@ RECORD_S: Final = 2.0
 """Bound of recording which steps ended in time, and which did not begin, once the time of steps is up."""
 LEAVE_S: Final = 5.0
 """Bound of giving up the last partitions while the cluster does not answer."""
+NAMED_BYTES: Final = 65_536
+"""Bound of the ids that one record names."""
 ATTEMPTS: Final = 4
 """To give up partitions, while other workers take some of them."""
 
@@ -91,12 +95,12 @@ class Draining:
             one.finish()
 
     async def hand_over(self) -> None:
-        """Hand over all partitions but those whose steps run, and these as their steps end; return when none is left, or the time is up."""
+        """Hand over all workflows but those whose steps run, and these as their steps end; return when none is left, or the time is up."""
         loop = asyncio.get_running_loop()
-        kept = set(range(tags.PARTITIONS))
-        told: set[int] | None = None
+        kept = self._busy()
+        told: set[str] | None = None
         while (kept := kept & self._busy()) and loop.time() < self._until_s:
-            await self._stop([id for id in self._host.executors if tags.partition_of(id) not in kept])
+            await self._stop([id for id in self._host.executors if id not in kept])
             if (told != kept or self._partitions.mine) and await self._told(kept):
                 told = kept
                 self._host.given_up()
@@ -105,10 +109,9 @@ class Draining:
         while any(one.recording for one in self._host.executors.values()) and loop.time() < last_s:  # noqa: ASYNC110 - records end without an event
             await asyncio.sleep(FINISH_LOOK_S)
 
-    def _busy(self) -> set[int]:
-        """Return the partitions that have a workflow with a running step, a record under way, or a claim."""
-        ids = [one.id for one in self._host.executors.values() if not one.idle]
-        return {tags.partition_of(id) for id in (*ids, *self._host.loading)}
+    def _busy(self) -> set[str]:
+        """Return the ids of workflows that have a running step, or a record under way, or are being claimed."""
+        return {*(one.id for one in self._host.executors.values() if not one.idle), *self._host.loading}
 
     async def _stop(self, ids: list[str]) -> None:
         ending = [task for id in ids for task in self._host.executors[id].close()]
@@ -116,11 +119,15 @@ class Draining:
             self._host.handed_over(id)
         await ended(ending, self._host.name)
 
-    async def _told(self, kept: Iterable[int]) -> bool:
-        """Tell the others, if that is possible now; return whether it was."""
+    async def _told(self, kept: Iterable[str]) -> bool:
+        """Tell the others which workflows are kept, if that is possible now; return whether it was."""
+        runs = sorted(kept)
+        keeps = sorted({tags.partition_of(id) for id in runs})
+        if sum(len(id.encode()) for id in runs) > NAMED_BYTES:
+            runs = []
         try:
             async with asyncio.timeout_at(self._until_s) as self._telling:
-                return await self._partitions.leave(sorted(kept))
+                return await self._partitions.leave(keeps, runs)
         except TimeoutError:
             return False
         except BokiError as error:

@@ -118,15 +118,18 @@ class PartitionOwner:
                 self.holders[one] = self.worker
         return seqnum
 
-    async def leave(self, keeps: Sequence[int]) -> bool:
-        """Give up all partitions of this worker, and tell the others of which ones it runs workflows still: claim nothing after that.
+    async def leave(self, keeps: Sequence[int], runs: Sequence[str] = ()) -> bool:
+        """Give up all partitions of this worker, and tell the others which workflows it still runs. Claim nothing after that.
+
+        Args:
+            keeps, runs: see `Leaving`.
 
         Returns:
             Whether it is in the log. False: a partition moved meanwhile, and it is to be tried again.
         """
         given = dict(sorted(self.mine.items()))
         fences = {tags.flow_partition_owner(self._group, one): claim for one, claim in given.items()}
-        told = Leaving(self._group, self.worker, tuple(keeps))
+        told = Leaving(self._group, self.worker, tuple(keeps), tuple(runs))
         claims = [PartitionClaimed(self._group, one, "", self.worker) for one in given]
         part = Contribution((tags.flow_blocked(self._group), *fences), dict(fences), (told, *claims))
         try:

@@ -1,8 +1,8 @@
 """Who of a group still runs workflows, as far as one worker knows.
 
 - Who was silent for a lease is dead.
-- A worker that is being drained says of which partitions it still runs workflows. No partition is dealt to it any more, and what it runs of
-  all others may be claimed at once. When it keeps none, it has left.
+- A worker that is being drained says which workflows it still runs. No partition is dealt to it any more, and its other workflows may be
+  claimed at once. When it runs none, it has left.
 - A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
   it began. What is claimed under it later is a namesake's, and two that have one name must not fight. Both warn of the other.
 - Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.
@@ -19,6 +19,7 @@ from bokiflow.model.flow_events import Leaving
 from bokilib.append.log import Log
 from bokilib.follow.lease_rules import beat_every
 from bokilib.follow.members import Members
+from bokilib.records import tags
 
 SOON_S: Final = 0.05
 NAME_CHARS: Final = 8
@@ -44,8 +45,8 @@ class Peers:
         self.lease_s: Final = lease_s
         self._members: Final = Members(log, group, self.name, lease_s=lease_s)
         self._left: Final[set[str]] = set()
-        self._leaving: Final[dict[str, tuple[int, frozenset[int]]]] = {}
-        """Workers that are being drained, where each said so last, and the partitions that it keeps."""
+        self._leaving: Final[dict[str, tuple[int, Leaving]]] = {}
+        """Workers that are being drained: the newest record of each that says so, and its seqnum."""
         self._begun_s = 0.0
         self._drained: Final[set[str]] = set()
         """Workers that said that they are being drained, or have left."""
@@ -90,7 +91,7 @@ class Peers:
             self._left.add(name)
             self._leaving.pop(name, None)
         elif name not in self._left and seqnum > self._leaving.get(name, (0,))[0]:
-            self._leaving[name] = seqnum, frozenset(leaving.keeps)
+            self._leaving[name] = seqnum, leaving
 
     def warn_of_namesakes(self) -> None:
         """Warn, once of each, of living workers that have the name of this one: each takes the other for its own predecessor."""
@@ -112,11 +113,15 @@ class Peers:
         """Return whether a worker that runs nothing any more ended without a word: it was not drained, nor closed in this process."""
         return name not in self._drained and not self._incarnations.stopped(name.rpartition(".")[2])
 
-    def over(self, name: str, partition: int | None = None) -> bool:
-        """Return whether a worker runs nothing any more, or nothing of a partition; "", no worker, never did."""
+    def over(self, name: str, id: str = "") -> bool:
+        """Return whether a worker runs nothing any more, or does not run a workflow; "", no worker, never did."""
         if name == self.name:
             return False
-        if partition is not None and name in self._leaving and partition not in self._leaving[name][1]:
+        if id and name in self._leaving and not _still_runs(self._leaving[name][1], id):
             return True
         known = self._incarnations.stopped(name.rpartition(".")[2])
         return not name or known or name in self._left or self._members.dead(name)
+
+
+def _still_runs(leaving: Leaving, id: str) -> bool:
+    return id in leaving.runs if leaving.runs else tags.partition_of(id) in leaving.keeps

@@ -231,7 +231,7 @@ class Takeover:
                 self.others.pop(id, None)
                 return
             self._peers.claimed(state.owner, state.claim)
-            if state.owner and state.owner != host.name and not self._peers.over(state.owner, place.partition):
+            if state.owner and state.owner != host.name and not self._peers.over(state.owner, id):
                 self.others[id] = state.owner
                 return
             if is_terminated(state) or (is_stuck(state) and id not in self._resumed):

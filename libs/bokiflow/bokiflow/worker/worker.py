@@ -408,7 +408,7 @@ class Worker:
                 # What was told of before the claims were known to count is at or below now.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
         for id, who in list(self._takeover.others.items()):
-            if self._peers.over(who, tags.partition_of(id)):
+            if self._peers.over(who, id):
                 self._claim_soon(id)
 
     def _to_claim(self) -> list[int]:

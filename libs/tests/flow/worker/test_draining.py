@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import count, pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -20,9 +20,10 @@ from bokiflow.errors import OnlyInSteps
 from bokiflow.model.flow_events import PICKER, Claimed, Ended, Leaving, PartitionClaimed, Stepped
 from bokiflow.replayer import export, replay
 from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow.worker import draining as draining_module
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from libs.tests.flow.conftest import until, working
+from libs.tests.flow.conftest import ids_of, until, working
 
 LEASE_S = 15.0
 FINISH_S = 600.0
@@ -33,11 +34,6 @@ SOON_S = 1.0
 def clock() -> float:
     """Return the time of the running loop, in seconds."""
     return asyncio.get_running_loop().time()
-
-
-def ids_of(partition: int, *, elsewhere: bool = False) -> Iterator[str]:
-    """Yield ids of workflows of one partition, or of all others."""
-    return (id for id in map(str, count()) if (tags.partition_of(id) == partition) is not elsewhere)
 
 
 @asynccontextmanager
@@ -77,7 +73,7 @@ class Shop:
         async def pays(order: str) -> str:
             return await pay(order)
 
-        self.place, self.pays = place, pays
+        self.pay, self.place, self.pays = pay, place, pays
 
     async def _hang(self) -> None:
         while True:
@@ -90,20 +86,20 @@ class Shop:
 
 
 @in_virtual_time
-async def test_one_hanging_step_delays_no_order_of_other_partitions_and_no_new_one() -> None:
+async def test_one_hanging_step_delays_no_other_order_and_no_new_one() -> None:
     shop = Shop()
     async with two_workers(shop.app) as (old, new):
         hangs = await old.start(shop.pays.call("hangs"), id="hangs")
         partition = tags.partition_of("hangs")
-        others = ids_of(partition, elsewhere=True)
-        orders = [await old.start(shop.place.call(id), id=id) for id in (next(others) for _ in range(20))]
+        beside, others = islice(ids_of(partition), 10), islice(ids_of(partition, elsewhere=True), 10)
+        orders = [await old.start(shop.place.call(id), id=id) for id in (*beside, *others)]
         await until(lambda: "hangs" in shop.ran)
         began_s = clock()
         draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
         for order in orders:
             await order.signal("approved")
             assert await new.handle(order.id, shop.place).result() == "paid 1"
-        fresh = [next(ids_of(partition)), *(f"fresh {number}" for number in range(20))]
+        fresh = [f"fresh {number}" for number in range(20)]
         for id in fresh:
             started = await new.start(shop.pays.call(id), id=id)
             assert await started.result() == "paid 1"
@@ -115,11 +111,11 @@ async def test_one_hanging_step_delays_no_order_of_other_partitions_and_no_new_o
 
 
 @in_virtual_time
-async def test_a_kept_partition_is_given_up_as_soon_as_its_last_body_has_ended() -> None:
-    """Two partitions have a running step. That of the first ends; its other workflows go on elsewhere while the second hangs."""
+async def test_a_kept_workflow_is_given_up_as_soon_as_its_last_step_has_ended() -> None:
+    """Two workflows of one partition have a running step. The first goes on elsewhere while the second hangs."""
     shop = Shop()
     async with two_workers(shop.app) as (old, new):
-        first, beside = [id for id, _ in zip(ids_of(tags.partition_of("0")), range(2), strict=False)]
+        first = next(ids_of(tags.partition_of("hangs")))
         ends = asyncio.Event()
 
         @shop.app.step
@@ -129,25 +125,40 @@ async def test_a_kept_partition_is_given_up_as_soon_as_its_last_body_has_ended()
 
         @shop.app.workflow
         async def waits() -> str:
-            return await ends_first()
+            await ends_first()
+            return await shop.pay("second")
 
         await old.start(shop.pays.call("hangs"), id="hangs")
         await old.start(waits.call(), id=first)
-        order = await old.start(shop.place.call("beside"), id=beside)
-        assert tags.partition_of("hangs") != tags.partition_of(first)
         await until(lambda: "hangs" in shop.ran)
+        draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
+        await let_pass(60)
+        ended_s = clock()
+        ends.set()
+        assert await new.handle(first, waits).result() == "paid 1"
+        assert clock() - ended_s < SOON_S and not draining.done()
+        shop.may_end.set()
+        assert await draining == []
+
+
+@in_virtual_time
+async def test_a_drain_that_cannot_name_all_workflows_keeps_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining_module, "NAMED_BYTES", 1)
+    shop = Shop()
+    async with two_workers(shop.app) as (old, new):
+        first, beside = islice(ids_of(tags.partition_of("hangs")), 2)
+        await old.start(shop.pays.call("hangs"), id="hangs")
+        await old.start(shop.pays.call("hangs too"), id=first)
+        order = await old.start(shop.place.call("beside"), id=beside)
+        await until(lambda: "hangs" in shop.ran and "hangs too" in shop.ran)
         draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
         await let_pass(60)
         await order.signal("approved")
         await let_pass(60)
-        assert "beside" not in shop.ran, "it is of a kept partition: it begins no step here, and runs nowhere else"
-        ended_s = clock()
-        ends.set()
-        assert await new.handle(beside, shop.place).result() == "paid 1"
-        assert await new.handle(first, waits).result() == "first"
-        assert clock() - ended_s < SOON_S and not draining.done()
+        assert "beside" not in shop.ran, "it begins no step here, and others take the partition for kept"
         shop.may_end.set()
         assert await draining == []
+        assert await new.handle(beside, shop.place).result() == "paid 1"
 
 
 @in_virtual_time
@@ -234,7 +245,7 @@ async def test_a_worker_that_dies_while_it_is_drained_is_taken_over_after_a_leas
 
 
 @in_virtual_time
-async def test_a_drain_of_many_partitions_takes_one_record_for_each_that_it_keeps_at_most() -> None:
+async def test_a_drain_takes_at_most_one_record_for_each_workflow_that_it_keeps() -> None:
     shop = Shop()
     async with two_workers(shop.app) as (old, _):
         for number in range(100):
@@ -243,13 +254,14 @@ async def test_a_drain_of_many_partitions_takes_one_record_for_each_that_it_keep
         draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
         await let_pass(10)
         told = [one for one in await events(old, tags.flow_blocked("shop")) if isinstance(one, Leaving)]
-        kept = tuple(sorted({tags.partition_of(f"hangs {number}") for number in range(100)}))
-        assert [one.keeps for one in told] == [kept]
+        ids = sorted(f"hangs {number}" for number in range(100))
+        assert [one.runs for one in told] == [tuple(ids)]
+        assert [one.keeps for one in told] == [tuple(sorted({tags.partition_of(id) for id in ids}))]
         shop.may_end.set()
         assert await draining == []
         told = [one for one in await events(old, tags.flow_blocked("shop")) if isinstance(one, Leaving)]
-        assert told[-1].keeps == () and len(told) <= 1 + len(kept)
-        assert all(set(one.keeps) <= set(before.keeps) for before, one in pairwise(told))
+        assert told[-1].runs == told[-1].keeps == () and len(told) <= 1 + len(ids)
+        assert all(set(one.runs) <= set(before.runs) for before, one in pairwise(told))
 
 
 @in_virtual_time
@@ -485,7 +497,8 @@ async def test_a_step_between_two_attempts_is_handed_over_at_once() -> None:
 
 
 @in_virtual_time
-async def test_no_attempt_begins_in_a_partition_that_is_kept() -> None:
+async def test_no_attempt_begins_in_a_partition_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining_module, "NAMED_BYTES", 1)
     shop, ran = Shop(), list[str]()
 
     @shop.app.step(retry=Retry(attempts=100, delay_s=1, backoff=1.0))

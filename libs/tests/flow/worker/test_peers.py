@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
 from bokilib.testing import FaultyBook
-from libs.tests.flow.conftest import until
+from libs.tests.flow.conftest import ids_of, until
 
 GROUP = "shop"
 OPERATION_S = 0.01
@@ -58,16 +59,24 @@ async def test_silence_leaving_and_predecessors_are_over_and_namesakes_are_not(l
 
 async def test_a_worker_that_is_drained_gets_nothing_and_keeps_what_its_newest_word_says(log: Log) -> None:
     peers = Peers(log, "g", "a", 15.0)
-    peers.left(Leaving("g", "b.1", (2, 3)), 7)
-    peers.left(Leaving("g", "b.1", (2,)), 9)
-    peers.left(Leaving("g", "b.1", (2, 3)), 8)  # read late, in another stream
+    first, second, beside = [next(ids_of(partition)) for partition in (2, 3)] + [next(islice(ids_of(2), 1, None))]
+    peers.left(Leaving("g", "b.1", (2, 3), (first, second)), 7)
+    assert [peers.over("b.1", id) for id in (first, second, beside)] == [False, False, True]
+    peers.left(Leaving("g", "b.1", (2,), (first,)), 9)
+    peers.left(Leaving("g", "b.1", (2, 3), (first, second)), 8)  # read late, in another stream
     assert peers.leaves("b.1") and not peers.over("b.1")
-    assert [peers.over("b.1", partition) for partition in (1, 2, 3)] == [True, False, True]
+    assert [peers.over("b.1", id) for id in (first, second, beside)] == [False, True, True]
     peers.left(Leaving("g", "b.1"), 10)
-    peers.left(Leaving("g", "b.1", (2,)), 9)
-    assert peers.over("b.1") and peers.over("b.1", 2) and peers.leaves("b.1")
+    peers.left(Leaving("g", "b.1", (2,), (first,)), 9)
+    assert peers.over("b.1") and peers.over("b.1", first) and peers.leaves("b.1")
     peers.left(Leaving("g", peers.name), 11)
-    assert not peers.leaves(peers.name) and not peers.over(peers.name, 2), "of itself it knows better"
+    assert not peers.leaves(peers.name) and not peers.over(peers.name, first), "of itself it knows better"
+
+
+async def test_a_worker_that_names_partitions_alone_keeps_all_workflows_of_them(log: Log) -> None:
+    peers = Peers(log, "g", "a", 15.0)
+    peers.left(Leaving("g", "b.1", (2,)), 7)
+    assert [peers.over("b.1", next(ids_of(partition))) for partition in (1, 2, 3)] == [True, False, True]
 
 
 async def test_with_a_lease_of_no_time_everybody_else_is_dead_and_the_view_is_settled(log: Log) -> None:
