@@ -78,7 +78,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/execute/under_way.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/composing.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/hosting.py": "libs/tests/flow/client/test_flow.py",
-    "libs/bokiflow/bokiflow/execute/carrying.py": "libs/tests/flow/history/test_shortening.py",
+    "libs/bokiflow/bokiflow/execute/carrying.py": "libs/tests/flow/history/test_history_checkpoint.py",
     "libs/bokiflow/bokiflow/execute/open_telemetry.py": "libs/tests/flow/execute/test_traces.py",
     "ledger/boki_ledger/recover/end_search.py": "ledger/tests/recover/test_recovery.py",
     "ledger/boki_ledger/write/ensemble_changes.py": "ledger/tests/write/test_writer.py",

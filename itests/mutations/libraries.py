@@ -59,7 +59,7 @@ bokiflow libs/tests/flow/worker/test_held_back.py::test_what_recorded_something_
 
 a workflow that only waits is held back for longer each time
 bokiflow libs/tests/flow/worker/test_held_back.py::test_what_waits_is_held_back_once_at_most
--            self._flush.add(Entry(events.Waits(self.id)))
+-            self._flush.add(BatchEntry(events.Waits(self.id)))
 +            pass
 
 an error is rebuilt as another class of the same name
@@ -124,12 +124,12 @@ bokiflow libs/tests/flow/execute/test_family.py::test_a_part_whose_start_is_unde
 +        if False:
 
 a record that says which parts are abandoned is not read
-bokiflow libs/tests/flow/model/test_history.py::test_parts_may_run_until_they_are_abandoned_or_their_transaction_ended
+bokiflow libs/tests/flow/model/test_delivery_order.py::test_parts_may_run_until_they_are_abandoned_or_their_transaction_ended
 -            left.get(event.key, {}).pop(event.child, None)
 +            pass
 
 events that older programs skip are in the rows of a checkpoint
-bokiflow libs/tests/flow/model/test_histories.py::test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_know
+bokiflow libs/tests/flow/model/test_history_fold.py::test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_know
 -            if isinstance(event, PASSED):
 +            if False:
 

@@ -299,14 +299,14 @@ def _register_fork(group: CommandGroup) -> None:
         async def work() -> int:
             from boki_common.errors import Trimmed
             from bokiflow.history import inspection
-            from bokiflow.history.fork_rules import Leaves, leaves
+            from bokiflow.history.fork_rules import LeftBehind, left_behind
 
             async with opened(invocation, book) as log, flow_of(log, id) as flow:
                 made = await flow.handle(id).fork(id=new, before=before)
                 try:
-                    left = leaves(await inspection.whole_history(log, id), before)
+                    left = left_behind(await inspection.whole_history(log, id), before)
                 except Trimmed:  # the history was trimmed after the fork was made
-                    left = Leaves((), "")
+                    left = LeftBehind((), "")
             ran = [one._asdict() for one in left.ran]
             show_facts(invocation, {"id": made.id, "origin": id, "ran_after": ran}, made.id)
             if left.ran:

@@ -48,7 +48,7 @@ async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
     from bokiflow_tools.reading import no_such_workflow
 
     held = await inspection.newest(log, id, consistency="linearizable")
-    found = None if held is None else await inspection.call_of(log, id, held)
+    found = None if held is None else await inspection.started_call(log, id, held)
     if found is None:
         raise await no_such_workflow(log, id)
     async with Flow(App(found.group), log) as flow:

@@ -180,7 +180,7 @@ def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, 
         width: columns of the terminal.
         schedule: "active", "paused" or "deleted" for the workflow of a schedule; "" for any other workflow.
     """
-    from bokiflow.model.history import start_ms
+    from bokiflow.model.delivery_order import start_ms
     from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
 
     if invocation.json:

@@ -14,8 +14,8 @@ from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import choice, facts, field, json_block, moment
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.history.instance_state import Status
+from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
-from bokiflow.model.history import start_ms
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack
 from bokiflow_tools.life import Life

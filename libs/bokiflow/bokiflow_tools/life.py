@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from bokiflow.history.instance_state import Held, LockWait, Status, status_of
+from bokiflow.history.instance_state import InstanceState, LockWait, Status, status_of
+from bokiflow.model.delivery_order import RecordedEvents
 from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Started
-from bokiflow.model.history import Recorded
 from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.timeline import Span, Timeline, timeline
 
@@ -37,10 +37,10 @@ class Life(NamedTuple):
     started: Started | None
     claims: list[tuple[int, Claimed]]
     ended: Ended | None
-    records: list[Recorded] | None
+    records: list[RecordedEvents] | None
     position: int
     blocked: str = ""
-    held: Held = Held(0)
+    held: InstanceState = InstanceState(0)
     origin: str = ""
     result_kept: bool = True
     idle_claims: int = 0

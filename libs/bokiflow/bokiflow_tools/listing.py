@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow.history import inspection
-from bokiflow.history.instance_state import Held, Status, status_of
+from bokiflow.history.instance_state import InstanceState, Status, status_of
+from bokiflow.model.delivery_order import begun, begun_before, start_ms
 from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
@@ -27,7 +28,6 @@ from bokiflow.model.flow_events import (
     Started,
     Tombed,
 )
-from bokiflow.model.history import begun, begun_before, start_ms
 from bokilib.append.log import Log
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.ports import BookPort
@@ -82,7 +82,7 @@ class Listed(NamedTuple):
     seqnum: int
     time_ms: int
     started: Started
-    held: Held
+    held: InstanceState
     at: int = 0
 
     @property
@@ -254,7 +254,7 @@ async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[
     return set()
 
 
-async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
+async def _began(log: Log, one: _Mention, held: InstanceState) -> Started | None:
     """Return the start of a workflow whose start record is trimmed; None if a newer record mentions the workflow and lists it."""
     ended = held.ended
     if ended is not None:

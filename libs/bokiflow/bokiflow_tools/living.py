@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import boki
 from boki_common.errors import Trimmed
 from boki_gateway.pages.texts import printable, span_text
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import PICKER as FLOW_PICKER
 from bokiflow.model.flow_events import Claimed, Leaving, PartitionClaimed
 from bokiflow_tools.wording import worker_text
@@ -44,12 +44,12 @@ class Living(NamedTuple):
     owners: Mapping[int, tuple[str, int]] = MappingProxyType({})
     left: frozenset[str] = frozenset()
 
-    def unseen_ms(self, held: Held) -> int | None:
+    def unseen_ms(self, held: InstanceState) -> int | None:
         """Return for how long the worker of a workflow has been silent; None if it was never seen or no worker runs the workflow."""
         seen_ms = self.seen.get(held.owner)
         return None if held.ended is not None or seen_ms is None else max(0, self.now_ms - seen_ms)
 
-    def facts(self, held: Held) -> dict[str, Any]:
+    def facts(self, held: InstanceState) -> dict[str, Any]:
         """Return the worker of a workflow, and the worker of the app that was seen last, as members for JSON."""
         name = self._last
         last = None if name is None else {"worker": name, "unseen_ms": max(0, self.now_ms - self.seen[name])}
@@ -59,7 +59,7 @@ class Living(NamedTuple):
             "held_back_until_ms": self.held_back_until_ms(held) or None,
         }
 
-    def held_back_until_ms(self, held: Held) -> int:
+    def held_back_until_ms(self, held: InstanceState) -> int:
         """Return until when a workflow is held back, in milliseconds since 1970 UTC, by the clock of the log; 0 if it is not."""
         if held.ended is not None or not isinstance(held.newest, Claimed) or not held.owner:
             return 0
@@ -68,7 +68,7 @@ class Living(NamedTuple):
         until_ms = held.time_ms + held.pause_ms
         return until_ms if held.pause_ms and taken_over and self.now_ms < until_ms else 0
 
-    def text(self, held: Held) -> str:
+    def text(self, held: InstanceState) -> str:
         """Return the clause that no living worker runs a workflow, and why; "" if a worker runs it or it has ended."""
         if held.ended is not None:
             return ""

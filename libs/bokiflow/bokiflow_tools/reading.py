@@ -8,10 +8,10 @@ import boki
 from boki_common.errors import Trimmed
 from bokiflow.errors import NoSuchWorkflow, ResultExpired
 from bokiflow.history import inspection
-from bokiflow.history.instance_state import Held, Status, status_of
+from bokiflow.history.instance_state import InstanceState, Status, status_of
+from bokiflow.model.delivery_order import RecordedEvents, begun_before
 from bokiflow.model.flow_events import PICKER, Claimed, Ended, Invoked
-from bokiflow.model.histories import History
-from bokiflow.model.history import Recorded, begun_before
+from bokiflow.model.history_fold import History
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import is_launch
 from bokilib.append.log import Log
@@ -60,7 +60,7 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     )
 
 
-async def _launched(log: Log, records: Sequence[Recorded]) -> dict[str, Status]:
+async def _launched(log: Log, records: Sequence[RecordedEvents]) -> dict[str, Status]:
     """Return the status of each workflow that a history launched, as far as the log keeps it."""
     made = (event for one in records for event in one.own if isinstance(event, Invoked))
     ids = list(dict.fromkeys(event.child for event in made if is_launch(event)))
@@ -90,7 +90,7 @@ async def _claims(log: Log, id: str, last: int) -> list[tuple[int, int, Claimed]
     return found
 
 
-async def _ended(log: Log, id: str, held: Held) -> tuple[Ended | None, bool]:
+async def _ended(log: Log, id: str, held: InstanceState) -> tuple[Ended | None, bool]:
     """Read the end of a workflow, and whether its outcome is kept."""
     try:
         return await inspection.outcome_of(log, id, held), True

@@ -181,7 +181,7 @@ def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
 
 def schedule_line(facts: dict[str, Any], worker: str) -> str:
     """Return a schedule on one line. `worker` says which worker was seen last; it is shown for an overdue schedule."""
-    from bokiflow.model.cron import MANY
+    from bokiflow.model.cron import FIRINGS_AT_ONCE
     from bokiflow_tools.wording import call_text
 
     parts = [printable(facts["name"])]
@@ -193,7 +193,7 @@ def schedule_line(facts: dict[str, Any], worker: str) -> str:
         parts += [f"last {time_text(last['due_ms'])} {last['status']}"] if last is not None else []
         parts.append(f"missed={facts['missed']} late_s={facts['late_s']:g}")
         if skipped is not None:
-            count = f"{skipped['number']}{' or more' if skipped['number'] == MANY else ''}"
+            count = f"{skipped['number']}{' or more' if skipped['number'] == FIRINGS_AT_ONCE else ''}"
             parts.append(f"skipped {count}, the last of {time_text(skipped['last_ms'])}")
     return "  ".join([*parts, *([f"error: {printable(facts['error'])}"] if facts["error"] else [])])
 

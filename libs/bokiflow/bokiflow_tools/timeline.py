@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from bokiflow.model import flow_events as events
+from bokiflow.model.delivery_order import Own, RecordedEvents, in_order, start_ms
 from bokiflow.model.flow_events import Claimed, Ended, Started
-from bokiflow.model.history import Own, Recorded, in_order, start_ms
 from bokiflow.model.outcomes import Outcome
 
 Kind: TypeAlias = Literal[
@@ -87,7 +87,7 @@ class Timeline(NamedTuple):
 
 
 def timeline(
-    started: Started, records: Iterable[Recorded], claims: Iterable[tuple[int, Claimed]], ended: Ended | None
+    started: Started, records: Iterable[RecordedEvents], claims: Iterable[tuple[int, Claimed]], ended: Ended | None
 ) -> Timeline:
     """Build the timeline of a workflow, its spans in the order in which they began.
 

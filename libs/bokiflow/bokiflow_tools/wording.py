@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable, span_text
-from bokiflow.history.instance_state import Held, LockWait, status_of
+from bokiflow.history.instance_state import InstanceState, LockWait, status_of
+from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
-from bokiflow.model.history import start_ms
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack, with_users_stack
 from bokiflow_tools.life import Life
@@ -64,7 +64,7 @@ def call_text(name: str, args: Any) -> str:
     return f"{printable(name)}({', '.join(parts)})"
 
 
-def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
+def listed_facts(seqnum: int, started: Started, held: InstanceState) -> dict[str, Any]:
     """Return the members of a listed workflow for JSON."""
     ended = held.ended
     return {
@@ -83,7 +83,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
     }
 
 
-def listed_line(started: Started, held: Held, when: str) -> str:
+def listed_line(started: Started, held: InstanceState, when: str) -> str:
     """Return a listed workflow on one line. `when` is the time of its start."""
     ended = held.ended
     parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
@@ -96,7 +96,7 @@ def listed_line(started: Started, held: Held, when: str) -> str:
     return "  ".join(parts)
 
 
-def listed_reason(held: Held) -> str:
+def listed_reason(held: InstanceState) -> str:
     """Return why a listed workflow failed or is blocked; "" if it did not fail and is not blocked."""
     ended = held.ended
     if ended is None:

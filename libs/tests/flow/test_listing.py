@@ -11,7 +11,7 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Flow
 from bokiflow.history import inspection
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import PartitionCheckpoint, Started
 from bokiflow_tools.listing import (
     Before,
@@ -88,7 +88,7 @@ async def test_a_page_has_no_more_than_its_limit_though_a_record_starts_many(
 
 def test_pages_of_several_groups_are_one_and_places_are_checked() -> None:
     def row(seqnum: int, at: int = 0) -> Listed:
-        return Listed(seqnum, 0, Started(f"{seqnum}:{at}", "n", "d", [], 0), Held(seqnum), at)
+        return Listed(seqnum, 0, Started(f"{seqnum}:{at}", "n", "d", [], 0), InstanceState(seqnum), at)
 
     pages = {"a": Listing([row(9), row(5, 1)], Before(5, 1)), "b": Listing([row(7), row(5, 0)], None)}
     rows, after = newest_of(pages, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki.testing import MemoryCluster
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import Claimed, Ended
 from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.living import SILENT_MS, Living, living
@@ -20,16 +20,16 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
 @pytest.mark.parametrize(
     ("ages_ms", "held", "words"),
     [
-        ({}, Held(1, "w"), "no worker of this app was seen"),
-        ({"w": SILENT_MS}, Held(1, "w"), "no worker of this app is alive: w was seen last, 60.0 s ago"),
-        ({"w": SILENT_MS - 1}, Held(1, "w"), ""),
-        ({"v": 0, "w": SILENT_MS}, Held(1, "w"), "its worker w was seen last, 60.0 s ago: another"),
-        ({"v": 0}, Held(1, "w"), "its worker w was not seen"),
-        ({"v": 0}, Held(1), ""),
-        ({}, Held(1, ended=ENDED), ""),
+        ({}, InstanceState(1, "w"), "no worker of this app was seen"),
+        ({"w": SILENT_MS}, InstanceState(1, "w"), "no worker of this app is alive: w was seen last, 60.0 s ago"),
+        ({"w": SILENT_MS - 1}, InstanceState(1, "w"), ""),
+        ({"v": 0, "w": SILENT_MS}, InstanceState(1, "w"), "its worker w was seen last, 60.0 s ago: another"),
+        ({"v": 0}, InstanceState(1, "w"), "its worker w was not seen"),
+        ({"v": 0}, InstanceState(1), ""),
+        ({}, InstanceState(1, ended=ENDED), ""),
     ],
 )
-def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held, words: str) -> None:
+def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: InstanceState, words: str) -> None:
     seen = Living({name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}, NOW_MS)
     assert seen.text(held).startswith(words) and bool(seen.text(held)) is bool(words)
     assert bool(seen.last_text) is bool(ages_ms)
@@ -40,8 +40,10 @@ def test_a_worker_that_left_is_not_alive_though_it_was_seen_just_now() -> None:
     alone = Living({"w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
     assert alone.alone == "no worker of this app is alive: w was seen last, 1.0 s ago, and has left"
     beside = Living({"v": NOW_MS - 2_000, "w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
-    assert beside.alone == "" and beside.text(Held(1, "w")).endswith("and has left: another worker takes it over")
-    assert beside.text(Held(1, "v")) == ""
+    assert beside.alone == "" and beside.text(InstanceState(1, "w")).endswith(
+        "and has left: another worker takes it over"
+    )
+    assert beside.text(InstanceState(1, "v")) == ""
 
 
 async def test_a_worker_that_was_drained_is_not_alive(cluster: MemoryCluster) -> None:
@@ -55,10 +57,10 @@ async def test_a_worker_that_was_drained_is_not_alive(cluster: MemoryCluster) ->
 def test_programs_get_the_worker_that_was_seen_last() -> None:
     seen = Living({"v": NOW_MS - 7, "w": NOW_MS - SILENT_MS}, NOW_MS)
     last = {"worker": "v", "unseen_ms": 7}
-    assert seen.facts(Held(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": last, "held_back_until_ms": None}
-    assert seen.facts(Held(1))["unseen_ms"] is None
+    assert seen.facts(InstanceState(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": last, "held_back_until_ms": None}
+    assert seen.facts(InstanceState(1))["unseen_ms"] is None
     none = {"unseen_ms": None, "last_seen": None, "held_back_until_ms": None}
-    assert Living({}, NOW_MS).facts(Held(1, "w")) == none
+    assert Living({}, NOW_MS).facts(InstanceState(1, "w")) == none
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_held_back_is_what_another_worker_has_not_claimed(
 ) -> None:
     owners = {tags.partition_of("x"): (owner, NOW_MS + owned_ms)}
     seen = Living({"v": NOW_MS, "w": NOW_MS + seen_ms}, NOW_MS, owners)
-    held = Held(1, "w", newest=Claimed("x", "w", vain=2, pause_ms=pause_ms), time_ms=NOW_MS - 20_000)
+    held = InstanceState(1, "w", newest=Claimed("x", "w", vain=2, pause_ms=pause_ms), time_ms=NOW_MS - 20_000)
     assert seen.held_back_until_ms(held) == (NOW_MS - 20_000 + pause_ms if held_back else 0)
     assert ("3 times in a row" in seen.text(held)) is held_back
 
@@ -88,5 +90,5 @@ async def test_workers_are_seen_by_their_heartbeats(cluster: MemoryCluster) -> N
     async with working(cluster, shop.app) as worker:
         await until(lambda: worker.name in worker._peers._members.alive())
         found = await living(worker.log, "shop")
-        assert list(found.seen) == [worker.name] and found.text(Held(1, worker.name)) == ""
+        assert list(found.seen) == [worker.name] and found.text(InstanceState(1, worker.name)) == ""
         assert (await living(worker.log, "other")).seen == {}

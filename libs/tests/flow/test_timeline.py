@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bokiflow.model import flow_events as events
+from bokiflow.model.delivery_order import RecordedEvents, recorded_events
 from bokiflow.model.flow_events import AnyFlowEvent, Claimed, Ended, Started
-from bokiflow.model.history import Recorded, recorded
 from bokiflow.model.outcomes import Outcome
 from bokiflow_tools.timeline import WIDTH, Span, Stretch, Timeline, axis, stretches, timeline
 
@@ -18,12 +18,12 @@ STARTED = Started("x", "f", "", [[], {}], 1_000, owner="a")
 OK = Outcome(1)
 
 
-def record(number: int, *made: AnyFlowEvent, seen: int = 0) -> Recorded:
-    return recorded(number, 1_000 + 10 * number, seen, made)
+def record(number: int, *made: AnyFlowEvent, seen: int = 0) -> RecordedEvents:
+    return recorded_events(number, 1_000 + 10 * number, seen, made)
 
 
 def spans(
-    *records: Recorded, claims: list[tuple[int, Claimed]] | None = None
+    *records: RecordedEvents, claims: list[tuple[int, Claimed]] | None = None
 ) -> list[tuple[str, str, int, int | None]]:
     found = timeline(STARTED, records, claims or [], None).spans
     return [(span.kind, span.name or span.child, span.begin_ms, span.end_ms) for span in found]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from boki_gateway.pages.markup import make
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import flow_events as events
+from bokiflow.model.delivery_order import recorded_events
 from bokiflow.model.flow_events import Ended, Started
-from bokiflow.model.history import recorded
 from bokiflow.model.outcomes import CANCELLED_OUTCOME, Outcome, failed
 from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.life import Life
@@ -45,7 +45,10 @@ def test_what_others_wrote_never_moves_a_cursor() -> None:
     lines = [span_line(span, 0) for span in spans]
     lines += life_lines(Life(EVIL, STARTED, [], ENDED, [], 1), str)
     lines += life_lines(Life(EVIL, STARTED, [], None, [], 1), str)
-    lines += [listed_line(STARTED, Held(1, "w"), "now"), listed_line(STARTED, Held(1, "", ENDED), "now")]
+    lines += [
+        listed_line(STARTED, InstanceState(1, "w"), "now"),
+        listed_line(STARTED, InstanceState(1, "", ENDED), "now"),
+    ]
     assert all(line.isprintable() for line in lines)
     assert any(SHOWN in line for line in lines)
 
@@ -71,11 +74,11 @@ def test_rows_of_a_timeline() -> None:
 
 
 def test_a_list_has_the_error_of_what_failed_or_is_blocked_cut_to_its_room() -> None:
-    assert listed_reason(Held(1, "", ENDED)) == f"ValueError: {SHOWN}"
-    assert listed_reason(Held(1, "", Ended("x", 1, "f", "", Outcome(7), 2))) == ""
-    assert listed_reason(Held(1, "", Ended("x", 1, "f", "", CANCELLED_OUTCOME, 2))) == ""
+    assert listed_reason(InstanceState(1, "", ENDED)) == f"ValueError: {SHOWN}"
+    assert listed_reason(InstanceState(1, "", Ended("x", 1, "f", "", Outcome(7), 2))) == ""
+    assert listed_reason(InstanceState(1, "", Ended("x", 1, "f", "", CANCELLED_OUTCOME, 2))) == ""
     claim = events.Claimed("x", "", blocked="WorkflowStuck: it ran on\n  File f, line 1, in spin")
-    assert listed_reason(Held(1, newest=claim)) == "WorkflowStuck: it ran on"
+    assert listed_reason(InstanceState(1, newest=claim)) == "WorkflowStuck: it ran on"
     assert shortened("a" * 60, 50) == "a" * 49 + "…" and shortened("a" * 60, 60) == "a" * 60
     assert shortened("a" * 60, -3) == "a" * 39 + "…", "a narrow terminal wraps it rather than loses it"
 
@@ -89,9 +92,9 @@ def test_a_launched_workflow_has_its_status_and_a_step_that_was_begun_says_so() 
 
 
 def test_lists_for_programs_are_exact() -> None:
-    facts = listed_facts(9, STARTED, Held(1, "", ENDED))
+    facts = listed_facts(9, STARTED, InstanceState(1, "", ENDED))
     assert facts["id"] == EVIL and facts["status"] == "failed" and facts["error"]["message"] == EVIL
-    record = recorded(1, 1, 0, [events.Signalled("x", "go", 1)])
+    record = recorded_events(1, 1, 0, [events.Signalled("x", "go", 1)])
     whole = life_facts(Life(EVIL, STARTED, [], None, [record], 1))
     assert whole["args"] == [[EVIL], {EVIL: 1}] and whole["attributes"] == {EVIL: EVIL} and "result" not in whole
     assert whole["idle_claims"] == 0
@@ -130,7 +133,9 @@ def test_frames_of_bokis_own_code_are_shown_only_where_they_are_asked_for() -> N
     shown = "".join(make("div", stack_block(BOKIS + USERS)).itertext())
     assert "shop.py" in shown and "body.py" not in shown
     claim = events.Claimed("x", "", blocked=f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
-    assert listed_facts(9, STARTED, Held(1, newest=claim))["blocked"] == f"WorkflowStuck: it ran on\n{USERS[:-1]}"
+    assert (
+        listed_facts(9, STARTED, InstanceState(1, newest=claim))["blocked"] == f"WorkflowStuck: it ran on\n{USERS[:-1]}"
+    )
     assert span_line(Span("blocked", claim.blocked, "", 5, 5), 5).endswith("→ WorkflowStuck: it ran on")
     life = Life("x", STARTED, [], None, [], 1, f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
     assert not any("bokiflow" in line for line in life_lines(life, str))
@@ -138,7 +143,7 @@ def test_frames_of_bokis_own_code_are_shown_only_where_they_are_asked_for() -> N
 
 
 def test_a_fork_names_its_origin_and_who_cancels_says_why() -> None:
-    record = recorded(1, 1, 0, [events.Cancelled("x", "wrong address"), events.Cancelled("x")])
+    record = recorded_events(1, 1, 0, [events.Cancelled("x", "wrong address"), events.Cancelled("x")])
     life = Life("x", STARTED, [], None, [record], 1, origin="order-7")
     lines = life_lines(life, str)
     assert "fork of   order-7" in lines and "cancel    wrong address" in lines and "cancel    no reason given" in lines

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow.model import histories
+from bokiflow.model import history_fold
+from bokiflow.model.delivery_order import RecordedEvents
 from bokiflow.model.flow_events import Checkpointed, Started, Stepped
-from bokiflow.model.histories import History, Kept
-from bokiflow.model.history import Recorded
+from bokiflow.model.history_fold import History, HistoryRecord
 from bokiflow.model.outcomes import Outcome
 from libs.tests.models.search import search
 
@@ -21,8 +21,8 @@ STARTED = Started("y", "n", "d", [[], {}], 0)
 
 def _data(who: str) -> list[bytes]:
     """Events of a fork's parts: the last part is empty, as in the record that starts the fork."""
-    made = Recorded(1, 0, 0, (Stepped("y", who, "s", "", 0, Outcome()),))
-    data = b"".join(histories.split_data(History(STARTED, 0, None, [made], 0, 0)))
+    made = RecordedEvents(1, 0, 0, (Stepped("y", who, "s", "", 0, Outcome()),))
+    data = b"".join(history_fold.split_data(History(STARTED, 0, None, [made], 0, 0)))
     return [data[: len(data) // 2], data[len(data) // 2 :], b""]
 
 
@@ -59,7 +59,7 @@ class World:
     def fault(self) -> str | None:
         if not any(self._starts(part) for _, _, part in self.log):
             return None
-        history = histories.fold([self._kept(*one) for one in self.log], self.floor)
+        history = history_fold.fold([self._kept(*one) for one in self.log], self.floor)
         if history is None:
             return "half a fork"
         keys = [getattr(event, "key", "") for one in history.records for event in one.own]
@@ -68,10 +68,10 @@ class World:
     def _starts(self, part: int) -> bool:
         return part == (2 if self.rules.last else 0)
 
-    def _kept(self, seqnum: int, who: str, part: int) -> Kept:
+    def _kept(self, seqnum: int, who: str, part: int) -> HistoryRecord:
         started = STARTED if self._starts(part) else None
         event = Checkpointed("y", 9, part, 3, DATA[who][part])
-        return Kept(Recorded(seqnum, 0, 0, started=started), "by", None, (event,))
+        return HistoryRecord(RecordedEvents(seqnum, 0, 0, started=started), "by", None, (event,))
 
     def moves(self) -> Iterator[tuple[str, World]]:
         begun = any(self._starts(part) for _, _, part in self.log)

@@ -1,6 +1,6 @@
-"""Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.model.history`): results, signals from
-outside, records that land late, takeover at any time. The history that a replay gets continues the one from which bodies were started,
-unless a rule is turned off.
+"""Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.model.delivery_order`): results,
+signals from outside, records that land late, takeover at any time. The history that a replay gets continues the one from which bodies were
+started, unless a rule is turned off.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from bokiflow.model.delivery_order import RecordedEvents, in_order
 from bokiflow.model.flow_events import Signalled, Stepped
-from bokiflow.model.history import Recorded, in_order
 from bokiflow.model.outcomes import Outcome
 from libs.tests.models.search import search
 
@@ -56,10 +56,10 @@ class Life:
         records = []
         for seqnum, (seen, events) in enumerate(self.log, 2):
             if seen < 0:
-                records.append(Recorded(seqnum, 0, 0, incoming=(Signalled("x", "t", events[0]),)))
+                records.append(RecordedEvents(seqnum, 0, 0, incoming=(Signalled("x", "t", events[0]),)))
             else:
                 own = tuple(Stepped("x", one, "s", "", 0, Outcome()) for one in events)
-                records.append(Recorded(seqnum, 0, seen, own=own))
+                records.append(RecordedEvents(seqnum, 0, seen, own=own))
         delivered = [one.event for one in in_order(records)]
         return tuple(
             str(event.value) if isinstance(event, Signalled) else str(getattr(event, "key", "")) for event in delivered

@@ -58,7 +58,7 @@ class Turn:
         return None
 
     def _replayed(self) -> Code:
-        """The code after its history, in the order of `bokiflow.model.history`: what came from others where it was seen, or at the end."""
+        """The code after its history, in the order of `delivery_order`: what came from others where it was seen, or at the end."""
         others = {"cancel": "cancel", **({"release": "turn"} if self.how == "by order" else {})}
         coming = [(place, others[kind]) for place, (kind, _) in enumerate(self.log, 1) if kind in others]
         delivered: list[str] = []

@@ -24,7 +24,7 @@ from bokiflow.errors import IdExpired, IdReused
 from bokiflow.history import inspection
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
-from bokiflow.model.plain import as_json
+from bokiflow.model.json_values import as_json
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
 from bokilib.append.log import Log
@@ -150,7 +150,7 @@ async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
     if await _is_closed(flow.log, round_id, None):
         return False
     notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
-    seqnum = await flow.log.append(records.send(records.Place(round_id, flow.group), notice))
+    seqnum = await flow.log.append(records.send(records.InstanceStreams(round_id, flow.group), notice))
     return not await _is_closed(flow.log, round_id, seqnum)
 
 

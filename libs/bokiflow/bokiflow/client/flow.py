@@ -27,7 +27,7 @@ from bokiflow.execute.hosting import Hosting, Nobody
 from bokiflow.execute.traces import Spans, Tracing
 from bokiflow.history import forks, inspection
 from bokiflow.history.fork_rules import forked
-from bokiflow.history.inspection import Blocked, CallOf, Known
+from bokiflow.history.inspection import BlockedWorkflow, Known, StartedCall
 from bokiflow.model import records
 from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Ended, Started
@@ -134,7 +134,7 @@ class Flow:
         started = self.started(call, chosen, dict(attributes or {}), traceparent)
         if due_ms:
             started = msgspec.structs.replace(started, due_ms=due_ms)
-        place = records.Place(chosen, self.group)
+        place = records.InstanceStreams(chosen, self.group)
         while True:
             owner, claim = self._hosting.owner_of(chosen)
             mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
@@ -178,7 +178,7 @@ class Flow:
         state = await inspection.newest(self.log, mine.id)
         if state is None:
             raise await self._nothing(mine.id)
-        there = await inspection.call_of(self.log, mine.id, state)
+        there = await inspection.started_call(self.log, mine.id, state)
         if there is None:
             raise await self._nothing(mine.id)
         start = check_same(mine, there)
@@ -256,7 +256,7 @@ class Flow:
         """Read the facts of a workflow; None if the book has no such workflow."""
         return await inspection.known(self.log, id)
 
-    async def blocked(self, error: str = "") -> list[Blocked]:
+    async def blocked(self, error: str = "") -> list[BlockedWorkflow]:
         """Read the blocked workflows of the app. `error` is the class of the error, such as "NonDeterminism"; "" matches any."""
         return [one for one in await inspection.blocked(self.log, self.group) if error in ("", one.error)]
 
@@ -267,7 +267,7 @@ class Flow:
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
 
 
-def check_same(mine: Started, there: CallOf) -> int:
+def check_same(mine: Started, there: StartedCall) -> int:
     """Return the seqnum of the start of the workflow that has this id, if it is of the same call.
 
     Raises:

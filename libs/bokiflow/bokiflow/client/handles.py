@@ -16,8 +16,8 @@ from bokiflow.history.inspection import Done
 from bokiflow.history.instance_state import Status, status_of
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
+from bokiflow.model.json_values import as_json
 from bokiflow.model.outcomes import cancellation_text, error_of, missing_class
-from bokiflow.model.plain import as_json
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
 from bokilib.records import tags
@@ -192,7 +192,9 @@ class Handle(Generic[R]):
         if found is None:
             raise _missing(self.id)
         if found.ended is None:
-            await self._flow.log.append(records.resume(records.Place(self.id, self._flow.group), Resumed(self.id)))
+            await self._flow.log.append(
+                records.resume(records.InstanceStreams(self.id, self._flow.group), Resumed(self.id))
+            )
 
     async def fork(self, *, id: str | None = None, before: str | None = None) -> Handle[R]:
         """Start a new workflow with the same call and with this workflow's history before a step.
@@ -223,7 +225,7 @@ class Handle(Generic[R]):
         if found is None:
             raise _missing(self.id)
         if found.ended is None:
-            await self._flow.log.append(records.send(records.Place(self.id, self._flow.group), event))
+            await self._flow.log.append(records.send(records.InstanceStreams(self.id, self._flow.group), event))
 
     async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
         """Yield the values that the workflow emits under a topic, from the first on.

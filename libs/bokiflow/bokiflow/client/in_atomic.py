@@ -23,7 +23,7 @@ from bokiflow.client.flow import Flow, check_id, check_same
 from bokiflow.history import inspection
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
-from bokiflow.model.plain import as_json
+from bokiflow.model.json_values import as_json
 from bokiflow.runtime.calls import Call
 from bokilib.records.contribution import Contribution
 
@@ -46,7 +46,7 @@ async def starting(
     """
     mine = flow.started(call, check_id(id), dict(attributes or {}), traceparent)
     state = await inspection.newest(flow.log, id, consistency="linearizable")
-    there = None if state is None else await inspection.call_of(flow.log, id, state)
+    there = None if state is None else await inspection.started_call(flow.log, id, state)
     if there is None:
         return records.start(mine, 0)
     check_same(mine, there)
@@ -61,4 +61,4 @@ def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contrib
         InvalidArgument: the id is not valid.
     """
     event = Signalled(check_id(id), topic, as_json(value), flow.token())
-    return records.send(records.Place(id, flow.group), event)
+    return records.send(records.InstanceStreams(id, flow.group), event)

@@ -18,7 +18,7 @@ from bokiflow.client.app import App
 from bokiflow.errors import NonDeterminism, NoSuchWorkflow
 from bokiflow.history import inspection
 from bokiflow.model import flow_events as events
-from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.delivery_order import RecordedEvents, in_order
 from bokiflow.runtime.instance import Instance
 from bokilib.append.log import Log
 
@@ -77,7 +77,9 @@ async def replay(app: App, history: bytes) -> list[str]:
         raise CorruptData(f"expected a history as `export` makes it, found: {fault}") from fault
     begins = read.started if read.restarted is None else read.restarted.started
     instance = Instance(begins, app.find(begins.name), read.restarted)
-    delivered = in_order(Recorded(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records)
+    delivered = in_order(
+        RecordedEvents(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records
+    )
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[str]] = loop.create_future()
 

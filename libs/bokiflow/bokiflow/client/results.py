@@ -16,7 +16,7 @@ import boki
 from boki_common.errors import BokiError
 from bokiflow.errors import NoSuchWorkflow, ResultExpired, WorkflowBlocked
 from bokiflow.history import inspection
-from bokiflow.history.instance_state import Held, held
+from bokiflow.history.instance_state import InstanceState, state_after
 from bokiflow.model.flow_events import PICKER, Ended
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
@@ -127,7 +127,7 @@ class Results:
 
     def _read(self, id: str, item: Read | boki.Gap | BokiError) -> None:
         if isinstance(item, Read):
-            state = held(item.record.seqnum, PICKER.of(item.record.seqnum, item.envelope, about=id))
+            state = state_after(item.record.seqnum, PICKER.of(item.record.seqnum, item.envelope, about=id))
             if state is not None:
                 self._resolve(id, state)
         elif isinstance(item, boki.Gap):
@@ -135,7 +135,7 @@ class Results:
         else:
             self.failed(id, item)
 
-    def _resolve(self, id: str, state: Held) -> None:
+    def _resolve(self, id: str, state: InstanceState) -> None:
         if state.ended is not None and not state.large:
             self.ended(id, state.ended)
         elif state.ended is not None or state.blocked:  # the first records that the cursor reads may be old
@@ -143,7 +143,7 @@ class Results:
         else:
             self._lives(id, state)
 
-    def _lives(self, id: str, state: Held) -> None:
+    def _lives(self, id: str, state: InstanceState) -> None:
         """Take note of the state of a workflow that has not ended, and fail calls that do not wait for a blocked one."""
         if state.start:
             self._expired(id, state.start)
@@ -159,7 +159,7 @@ class Results:
         patient = loop.time() < known.until_s
         self._tell(id, state, lambda one: one.blocked == "raise" or not (patient or one.blocked))
 
-    def _tell(self, id: str, state: Held, which: Callable[[_Waiting], bool]) -> None:
+    def _tell(self, id: str, state: InstanceState, which: Callable[[_Waiting], bool]) -> None:
         """Fail calls for a workflow that is blocked."""
         for one in self._take(id, lambda one: which(one) and one.means(state.start)):
             error = WorkflowBlocked(

@@ -32,11 +32,11 @@ from bokiflow.model import cron, records, schedule_rules
 from bokiflow.model.cron import Skipped, Timing
 from bokiflow.model.schedule_rules import (
     COMMANDS,
-    Asked,
-    Command,
-    Planned,
-    State,
-    View,
+    PendingChange,
+    PlannedCall,
+    ScheduleCommand,
+    ScheduleState,
+    ScheduleView,
     after,
     as_served,
     attributes_of,
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     """A schedule that a program defines; `name` is unique in its app."""
 
     name: str
-    planned: Planned
+    planned: PlannedCall
 
 
 class Firing(NamedTuple):
@@ -102,7 +102,7 @@ class Schedule(NamedTuple):
     timing: Timing
     paused: bool
     next_ms: int | None
-    asked: Asked = ""
+    asked: PendingChange = ""
     last: Firing | None = None
     skipped: Skipped | None = None
     attributes: Mapping[str, str] = MappingProxyType({})
@@ -112,7 +112,7 @@ class _KeptBy(NamedTuple):
     """The workflow that runs a schedule, and its state after all commands sent to it; None if it has to be started."""
 
     id: str
-    state: State | None
+    state: ScheduleState | None
 
 
 class Signallable(Protocol):
@@ -155,7 +155,7 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
     if not name or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
     found = records.check_attributes(attributes)
-    made = Planned(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
+    made = PlannedCall(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
     attributes_of(made, 0)
     return Plan(name, made)
 
@@ -163,7 +163,7 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
 def workflow(app: Registry) -> Workflow[..., None]:
     """Return the workflow that runs a schedule."""
 
-    async def schedule(state: State) -> None:
+    async def schedule(state: ScheduleState) -> None:
         inbox = _Inbox()
         for number in count():
             if number >= ROUNDS and not inbox.came:
@@ -193,10 +193,10 @@ class _Inbox:
     """
 
     def __init__(self) -> None:
-        self.came: Final[deque[tuple[Command, int]]] = deque()
+        self.came: Final[deque[tuple[ScheduleCommand, int]]] = deque()
         self.is_served = False
 
-    async def take(self, state: State) -> tuple[Command | None, int]:
+    async def take(self, state: ScheduleState) -> tuple[ScheduleCommand | None, int]:
         """Return the next command and its time; None and the time now if a firing is due before it."""
         if self.came:
             return self.came.popleft()
@@ -219,20 +219,20 @@ class _Inbox:
         except TimeoutError:
             self.is_served = True
 
-    async def _receive(self) -> tuple[Command, int]:
-        command = msgspec.convert(await in_workflow.recv(COMMANDS), Command)
+    async def _receive(self) -> tuple[ScheduleCommand, int]:
+        command = msgspec.convert(await in_workflow.recv(COMMANDS), ScheduleCommand)
         self.is_served = False
         return command, in_workflow.now_ms()
 
 
-def _without_attributes(state: State) -> State:
+def _without_attributes(state: ScheduleState) -> ScheduleState:
     """Return a state as it is emitted, without attributes: programs that do not know them replay the same value."""
     if state.planned is None:
         return state
     return msgspec.structs.replace(state, planned=msgspec.structs.replace(state.planned, attributes=msgspec.UNSET))
 
 
-def _fire(app: Registry, state: State, until_ms: int) -> State:
+def _fire(app: Registry, state: ScheduleState, until_ms: int) -> ScheduleState:
     """Start the firings that are due up to a time, and return the state after them."""
     found = state.planned
     assert found is not None
@@ -258,7 +258,7 @@ def _log_skipped(name: str, timing: Timing, skipped: Skipped) -> None:
     )
 
 
-async def view_of(log: Log, id: str) -> View | None:
+async def view_of(log: Log, id: str) -> ScheduleView | None:
     """Read the schedule that a workflow runs; None if the workflow has ended or does not exist."""
     held = await inspection.newest(log, id)
     if held is None or held.ended is not None:
@@ -308,7 +308,7 @@ class Schedules:
         """Create or change a schedule. A paused schedule stays paused; a failed one starts again."""
         kept = await self._find(plan.name)
         if kept.state is None or kept.state.planned != plan.planned:
-            await self._send(kept.id, Command("set", plan.planned))
+            await self._send(kept.id, ScheduleCommand("set", plan.planned))
 
     async def pause(self, name: str) -> None:
         """Pause a schedule: it starts no workflows until `resume`.
@@ -316,7 +316,7 @@ class Schedules:
         Raises:
             InvalidArgument: there is no such schedule.
         """
-        await self._send(await self._known(name), Command("pause"))
+        await self._send(await self._known(name), ScheduleCommand("pause"))
 
     async def resume(self, name: str) -> None:
         """Resume a paused schedule; firings that were due in the pause are not made up for.
@@ -324,7 +324,7 @@ class Schedules:
         Raises:
             InvalidArgument: there is no such schedule.
         """
-        await self._send(await self._known(name), Command("resume"))
+        await self._send(await self._known(name), ScheduleCommand("resume"))
 
     async def run(self, name: str) -> str:
         """Start the workflow of a schedule now, as a firing whose time is now. The schedule itself does not change.
@@ -354,7 +354,7 @@ class Schedules:
         Raises:
             InvalidArgument: there is no such schedule.
         """
-        await self._send(await self._known(name), Command("remove"))
+        await self._send(await self._known(name), ScheduleCommand("remove"))
 
     async def list(self) -> list[Schedule]:
         """Read the state of all schedules, sorted by name."""
@@ -367,7 +367,7 @@ class Schedules:
                 found.append(await self._listed(name, view, view.state.planned))
         return found
 
-    async def _listed(self, name: str, view: View, planned: Planned) -> Schedule:
+    async def _listed(self, name: str, view: ScheduleView, planned: PlannedCall) -> Schedule:
         fired_ms = cron.newest(planned.timing, view.state.after_ms) if view.fired_ms is None else view.fired_ms
         last: Firing | None = None
         if fired_ms is not None:
@@ -381,7 +381,7 @@ class Schedules:
             planned.timing,
             view.state.paused,
             schedule_rules.next_ms(view.state),
-            schedule_rules.asked(view),
+            schedule_rules.pending_change(view),
             last,
             view.skipped,
             {} if planned.attributes is msgspec.UNSET else planned.attributes,
@@ -413,8 +413,8 @@ class Schedules:
         view = await view_of(self._flow.log, id)
         return _KeptBy(id, None if view is None else view.asked)
 
-    async def _send(self, id: str, command: Command) -> None:
-        made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(State())
+    async def _send(self, id: str, command: ScheduleCommand) -> None:
+        made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(ScheduleState())
         name, attributes = name_of(id), {ATTRIBUTE: "schedule"}
         try:
             handle = await self._flow.start(

@@ -15,7 +15,7 @@ from bokiflow.client.results import NOT_THERE
 from bokiflow.errors import NoSuchWorkflow
 from bokiflow.history import inspection
 from bokiflow.history.ends import REASON_CHARS, TERMINATED, end_of_blocked, end_without_code
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import records
 from bokiflow.model.flow_events import Claimed, Terminated
 from bokiflow.model.outcomes import terminated
@@ -32,12 +32,12 @@ async def terminate(log: Log, id: str, reason: str) -> None:
     """
     while True:
         state = await inspection.newest(log, id, consistency="linearizable")
-        there = None if state is None else await inspection.call_of(log, id, state)
+        there = None if state is None else await inspection.started_call(log, id, state)
         if state is None or there is None:
             raise NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id)
         if state.ended is not None:
             return
-        place = records.Place(id, there.group)
+        place = records.InstanceStreams(id, there.group)
         try:
             if state.blocked:
                 await _end(log, place, state, reason)
@@ -49,7 +49,7 @@ async def terminate(log: Log, id: str, reason: str) -> None:
             continue  # a worker has taken the workflow over, or ended it
 
 
-async def _end(log: Log, place: records.Place, state: Held, reason: str) -> None:
+async def _end(log: Log, place: records.InstanceStreams, state: InstanceState, reason: str) -> None:
     """End a blocked workflow.
 
     Raises:

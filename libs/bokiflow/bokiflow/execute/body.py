@@ -12,8 +12,8 @@ from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
-from bokiflow.model.flush import within_bounds
 from bokiflow.model.outcomes import Names, Outcome, failed, succeeded
+from bokiflow.model.record_batcher import within_bounds
 from bokiflow.runtime.calls import AnyStep
 from bokiflow.runtime.retry_rules import next_delay_s
 from bokilib.errors import NotEncodable

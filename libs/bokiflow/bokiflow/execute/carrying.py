@@ -1,4 +1,4 @@
-"""A living workflow's history written anew, when somebody asks for it: a checkpoint, so that older records may go (`shortening`)."""
+"""Checkpoints of running workflows' histories on request, so that older records can be trimmed (`history_checkpoint`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from bokiflow.execute.composing import Composer
-from bokiflow.history import shortening
-from bokiflow.model.histories import History
+from bokiflow.history import history_checkpoint
+from bokiflow.model.history_fold import History
 from bokilib.append.log import Log
 
 
@@ -51,7 +51,9 @@ class Carrying:
     async def append(self) -> tuple[int, History]:
         """Appends it, while nothing else of the workflow is under way; returns the claim that goes with it, and what it has."""
         composer = self._composer
-        return await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
+        return await history_checkpoint.append_checkpoint(
+            self._host.log, composer.place, composer.held, self._host.name
+        )
 
     def appended(self, claim: int, history: History) -> Coroutine[Any, Any, None]:
         """It is in the log. What is returned trims what was before, and then resolves waiters; nothing else depends on it."""
@@ -63,7 +65,7 @@ class Carrying:
 
         async def trim() -> None:
             try:
-                await shortening.trim_history_now(self._host.log, place, history, claim)
+                await history_checkpoint.trim_history_now(self._host.log, place, history, claim)
             finally:
                 _resolve(done, done=True)
 

@@ -16,11 +16,11 @@ from bokiflow.execute.traces import Spans
 from bokiflow.history import inspection
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
+from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Restarted, Started
-from bokiflow.model.flush import EVENT_BYTES, SHARED_BYTES, Batch, Entry, size_of, within_bounds
-from bokiflow.model.history import start_ms
 from bokiflow.model.lock_rules import Enqueued
 from bokiflow.model.outcomes import Outcome
+from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, Batch, BatchEntry, size_of, within_bounds
 from bokiflow.runtime.asks import Spawn
 from bokiflow.runtime.instance import Instance
 from bokilib.append.log import Log
@@ -65,7 +65,7 @@ class Composer:
         place: its streams. held: its fence.
     """
 
-    def __init__(self, host: ComposerHost, place: records.Place, claim: int, start: int) -> None:
+    def __init__(self, host: ComposerHost, place: records.InstanceStreams, claim: int, start: int) -> None:
         """`claim`: of the workflow. `start`: seqnum of its Started."""
         self._start_of_parent: Final = start
         self.place: Final = place
@@ -75,25 +75,25 @@ class Composer:
         self._children: dict[int, _Child] = {}
         self._places: dict[int, Enqueued] = {}
 
-    def place_taken(self, event: events.Queued, enqueued: Enqueued) -> Entry:
+    def place_taken(self, event: events.Queued, enqueued: Enqueued) -> BatchEntry:
         """A place in a lock's queue, that goes with what else is appended."""
         self._places[id(event)] = enqueued
-        return Entry(event, delivers=True, tags=1, more_bytes=size_of(enqueued))
+        return BatchEntry(event, delivers=True, tags=1, more_bytes=size_of(enqueued))
 
-    def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
+    def entry(self, event: events.Effect, spawn: Spawn) -> BatchEntry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
         attributes_bytes = size_of(dict(spawn.attributes)) if spawn.attributes else 0
         more_bytes = size_of([spawn.args, spawn.notice, spawn.within]) + attributes_bytes
         begins, note = isinstance(event, events.Begun), isinstance(event, events.Patched)
-        return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=begins, note=note)
+        return BatchEntry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=begins, note=note)
 
-    def abandoned(self, part: events.Attempted) -> Entry:
+    def abandoned(self, part: events.Attempted) -> BatchEntry:
         """Return the entry that cancels a part of a transaction which nothing waits for any more, and records that."""
         event = events.Abandoned(self.place.id, part.key, part.child)
         notice = events.Cancelled(part.child, ABANDONED)
         self._spawns[id(event)] = Spawn(notice=notice)
-        return Entry(event, tags=2, more_bytes=size_of(notice), note=True)
+        return BatchEntry(event, tags=2, more_bytes=size_of(notice), note=True)
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""
@@ -136,7 +136,7 @@ class Composer:
                 parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
             spawn = self._spawns.get(id(event))
             if spawn is not None and spawn.notice is not None:
-                parts.append(records.send(records.Place(spawn.notice.id, self.place.group), spawn.notice))
+                parts.append(records.send(records.InstanceStreams(spawn.notice.id, self.place.group), spawn.notice))
         return joined(parts)
 
     def _start(self, number: int) -> Contribution:
@@ -151,7 +151,7 @@ class Composer:
         parts = [records.end(self.place, ended, self.held)]
         if ended.parent_key:  # else it is a transaction that called it, and waits for its end
             notice = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
-            parts.append(records.send(records.Place(ended.parent, self.place.group), notice))
+            parts.append(records.send(records.InstanceStreams(ended.parent, self.place.group), notice))
         return parts
 
     async def after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
@@ -166,7 +166,7 @@ class Composer:
             return None
         taken = []
         for number, child in list(self._children.items()):
-            place = records.Place(child.started.id, self.place.group)
+            place = records.InstanceStreams(child.started.id, self.place.group)
             if place.partition_owner in moved:
                 self._host.lost(place.partition, child.claim)
             if place.own in moved:

@@ -28,16 +28,16 @@ from bokiflow.execute.family import CalledParts
 from bokiflow.execute.hosting import Host
 from bokiflow.execute.timers import DurableTimers, TimerDue
 from bokiflow.execute.under_way import Body, BodyEnded, Received, StepWithdrawn, Turn, UnderWay
-from bokiflow.history import shortening
+from bokiflow.history import history_checkpoint
 from bokiflow.locks import lock_room
 from bokiflow.locks.lock_room import Ready
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
+from bokiflow.model.delivery_order import RecordedEvents, in_order, parts_left
 from bokiflow.model.flow_events import Attempted, Incoming
-from bokiflow.model.flush import AROUND_BYTES, Batch, Entry, Flush, size_of
-from bokiflow.model.histories import History, bytes_of
-from bokiflow.model.history import Recorded, in_order, parts_left
+from bokiflow.model.history_fold import History, bytes_of
 from bokiflow.model.outcomes import Outcome, failed
+from bokiflow.model.record_batcher import AROUND_BYTES, Batch, BatchEntry, RecordBatcher, size_of
 from bokiflow.model.stacks import stuck
 from bokiflow.runtime import transactional
 from bokiflow.runtime.asks import Look, RunBody, SetTimer, StopBody
@@ -90,9 +90,11 @@ class Executor:
         self._host = host
         self._start: Final = history.start
         self._watch_code()
-        self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
+        self._composer: Final = Composer(
+            host, records.InstanceStreams(self.id, history.started.group), claim, history.start
+        )
         self._topics: Final = dict.fromkeys(history.topics)
-        self._flush: Final[Flush[_After]] = Flush(position, bytes_of(history))
+        self._flush: Final[RecordBatcher[_After]] = RecordBatcher(position, bytes_of(history))
         self._inbox: deque[_Item] = deque()
         self._called: Final = CalledParts(self._abandon, self._schedule)
         self._under_way: Final = UnderWay(
@@ -114,7 +116,7 @@ class Executor:
 
     # -- from outside
 
-    def begin(self, records: Sequence[Recorded]) -> None:
+    def begin(self, records: Sequence[RecordedEvents]) -> None:
         """Runs it from what its history has, soon."""
         if self._host.finishing:
             self.finish()
@@ -306,7 +308,7 @@ class Executor:
         """Record that nothing is under way, if that is asked for: workers that are lost from now on are not lost by this workflow."""
         if self._tells_waiting and not self._over and self.idle:
             self._tells_waiting = False
-            self._flush.add(Entry(events.Waits(self.id)))
+            self._flush.add(BatchEntry(events.Waits(self.id)))
             self._send()
 
     def _commit(self, ran: Ran) -> None:
@@ -450,7 +452,7 @@ class Executor:
         elif (wait := instance.pending.get(item.key)) is None:
             return
         elif isinstance(item, StepWithdrawn):
-            self._flush.add(Entry(events.Withdrawn(self.id, item.key, wait.name), note=True))
+            self._flush.add(BatchEntry(events.Withdrawn(self.id, item.key, wait.name), note=True))
         elif item.unfit is not None:
             raise item.unfit
         else:
@@ -459,7 +461,7 @@ class Executor:
 
     def _happened(self, event: events.Delivered) -> None:
         self._flush.drop(event.key)
-        self._flush.add(Entry(event, delivers=True))
+        self._flush.add(BatchEntry(event, delivers=True))
         self.instance.deliver(event, event.at_ms)
 
     def _collect(self) -> None:
@@ -500,7 +502,7 @@ class Executor:
             *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes),
             now_ms=self._now_ms,
         )
-        self._flush.add(Entry(over, more_bytes=more_bytes))
+        self._flush.add(BatchEntry(over, more_bytes=more_bytes))
         self._flush.after(over)
 
     def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
@@ -514,7 +516,9 @@ class Executor:
         self.instance.begin()
         self._collect()
         self._schedule()
-        self._under_way.later(shortening.trim_history_before(self._host.log, self._composer.place, seqnum, seen))
+        self._under_way.later(
+            history_checkpoint.trim_history_before(self._host.log, self._composer.place, seqnum, seen)
+        )
 
     def _ask_body(self, ask: Body) -> None:
         if ask.key not in self.instance.pending:
@@ -532,13 +536,13 @@ class Executor:
             return
         if isinstance(ask, RunBody) and ask.key in self.instance.withdrawn:
             again = events.Withdrawn(self.id, ask.key, ask.step.name, again=True)
-            self._flush.add(Entry(again, begins=True))
+            self._flush.add(BatchEntry(again, begins=True))
         self._flush.after(ask)
 
     def _set_timer(self, ask: SetTimer) -> None:
         if ask.key not in self.instance.timers:
             return
-        self._flush.add(Entry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
+        self._flush.add(BatchEntry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
         self._timers.set(ask, self.instance.now_ms)
 
     # -- appending

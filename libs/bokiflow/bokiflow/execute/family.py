@@ -29,7 +29,7 @@ from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.execute.composing import ABANDONED, ComposerHost
 from bokiflow.model import records
 from bokiflow.model.digests import digest
-from bokiflow.model.flow_events import Attempted, Cancelled, Ended, Started, Within
+from bokiflow.model.flow_events import Attempted, Cancelled, EnclosingTransaction, Ended, Started
 from bokiflow.model.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class, unfit_value
 from bokiflow.runtime.calls import IN_TRANSACTION, Caller, Workflow, names_of
 from bokiflow.runtime.parts import ONE_PART
@@ -247,7 +247,7 @@ class Family:
             parent=parent.id,
             traceparent=self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
             age=self._age,
-            within=Within(context),
+            within=EnclosingTransaction(context),
         )
         noted = Attempted(parent.id, key, self._attempt, id, child.name, child.at_ms)
         try:
@@ -260,7 +260,10 @@ class Family:
 
     async def _start(self, child: Started, noted: Attempted) -> int:
         """Start a part; return the seqnum of that."""
-        place, own = records.Place(child.id, child.group), records.Place(self._started.id, self._started.group)
+        place, own = (
+            records.InstanceStreams(child.id, child.group),
+            records.InstanceStreams(self._started.id, self._started.group),
+        )
         while True:
             owner, claim = self._host.owner_of(child.id)
             mine = msgspec.structs.replace(child, owner=owner)
@@ -287,4 +290,4 @@ class Family:
 
 def cancelling(group: str, ids: Iterable[str]) -> Contribution:
     """Return the record that cancels parts which nothing waits for, beside what their workflow's history says of them."""
-    return joined(records.send(records.Place(id, group), Cancelled(id, ABANDONED)) for id in ids)
+    return joined(records.send(records.InstanceStreams(id, group), Cancelled(id, ABANDONED)) for id in ids)

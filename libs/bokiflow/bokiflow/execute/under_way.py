@@ -19,7 +19,7 @@ from bokiflow.execute.body import FailedAttempts, Gate, NotBegun, run_body
 from bokiflow.execute.family import CalledParts, Family, FamilyHost
 from bokiflow.execute.traces import note
 from bokiflow.locks.lock_room import LockRoom, Ready
-from bokiflow.model.flow_events import Incoming, Part, Started
+from bokiflow.model.flow_events import Incoming, Started, TransactionPart
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime import transactional
 from bokiflow.runtime.asks import RunBody
@@ -39,7 +39,7 @@ class BodyEnded(NamedTuple):
     outcome: Outcome
     took_ms: int = 0
     attempts: int = 1
-    part: Part | None = None
+    part: TransactionPart | None = None
     unfit: NonDeterminism | None = None
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from bokiflow.errors import NotRegistered, WorkflowStuck
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import records
+from bokiflow.model.delivery_order import locks_of, parts_left, start_ms
 from bokiflow.model.flow_events import Cancelled, ChildEnded, Ended, Invoked, Unlocked
-from bokiflow.model.histories import History, bytes_of
-from bokiflow.model.history import locks_of, parts_left, start_ms
+from bokiflow.model.history_fold import History, bytes_of
 from bokiflow.model.outcomes import Outcome, cancelled_while_blocked, terminated
 from bokilib.records.contribution import Contribution, joined
 
@@ -26,22 +26,22 @@ TERMINATED: Final = "Terminated"
 """How the reason begins of a workflow that is being terminated, until its end is in the log."""
 
 
-def waits_for_code(state: Held) -> bool:
+def waits_for_code(state: InstanceState) -> bool:
     """Return True if a workflow is blocked because a worker's program lacked it: another program may have it."""
     return state.blocked.partition(":")[0] == NotRegistered.__name__
 
 
-def is_stuck(state: Held) -> bool:
+def is_stuck(state: InstanceState) -> bool:
     """Return True if a workflow is blocked because its code keeps workers from running others, or because it is being terminated."""
     return state.blocked.partition(":")[0] == WorkflowStuck.__name__ or is_terminated(state)
 
 
-def is_terminated(state: Held) -> bool:
+def is_terminated(state: InstanceState) -> bool:
     """Return True if a workflow is blocked because somebody terminates it: no worker runs it again."""
     return state.blocked.partition(":")[0] == TERMINATED
 
 
-def outcome_without_code(state: Held) -> Outcome:
+def outcome_without_code(state: InstanceState) -> Outcome:
     """Return the outcome of a blocked workflow that is ended: it was terminated, or cancelled while it was stuck."""
     if is_terminated(state):
         return terminated(state.blocked.partition(": ")[2])
@@ -69,7 +69,7 @@ def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
 
 
 def end_without_code(
-    place: records.Place, history: History, ended: Ended, claim: int, partition_claim: int | None
+    place: records.InstanceStreams, history: History, ended: Ended, claim: int, partition_claim: int | None
 ) -> list[Contribution]:
     """Return the records that end a workflow which no worker runs: its children are cancelled, and its locks released.
 
@@ -85,11 +85,11 @@ def end_without_code(
     ends = [*([parts.pop()] if parts else []), records.end(place, ended, held)]
     if ended.parent_key:
         notice = ChildEnded(ended.parent, ended.parent_key, place.id, ended.outcome)
-        ends.append(records.send(records.Place(ended.parent, place.group), notice))
+        ends.append(records.send(records.InstanceStreams(ended.parent, place.group), notice))
     return [*cancelling_children(place, history), *parts, joined(ends)]
 
 
-def cancelling_children(place: records.Place, history: History) -> list[Contribution]:
+def cancelling_children(place: records.InstanceStreams, history: History) -> list[Contribution]:
     """Return the records that cancel the children which a workflow waits for, and the parts of its transactions.
 
     Workflows that it launched are not its children.
@@ -105,6 +105,11 @@ def cancelling_children(place: records.Place, history: History) -> list[Contribu
     waited.update(dict.fromkeys(part.child for part in parts_left(history.records)))
     notices = [Cancelled(child, "its parent was ended, and its code did not run") for child in waited]
     return [
-        joined([records.send(records.Place(notice.id, place.group), notice) for notice in notices[at : at + CHILDREN]])
+        joined(
+            [
+                records.send(records.InstanceStreams(notice.id, place.group), notice)
+                for notice in notices[at : at + CHILDREN]
+            ]
+        )
         for at in range(0, len(notices), CHILDREN)
     ]

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from boki_common.errors import InvalidArgument
+from bokiflow.model.delivery_order import OrderedEvent, RecordedEvents, in_order
 from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
@@ -29,8 +30,7 @@ from bokiflow.model.flow_events import (
     Transacted,
     Unlocked,
 )
-from bokiflow.model.histories import History
-from bokiflow.model.history import OrderedEvent, Recorded, in_order
+from bokiflow.model.history_fold import History
 
 CURSORS: Final = 4_096
 
@@ -81,14 +81,14 @@ def forked(history: History, started: Started, before: str | None) -> History:
     return History(started, 0, restarted, records, 0, 0)
 
 
-class Ran(NamedTuple):
+class CompletedCall(NamedTuple):
     """A step, transaction or child of an origin that succeeded. `name`: of its function; of a child, its id."""
 
     key: str
     name: str
 
 
-class Leaves(NamedTuple):
+class LeftBehind(NamedTuple):
     """What a fork leaves behind.
 
     Attributes:
@@ -96,11 +96,11 @@ class Leaves(NamedTuple):
         first: key of the first thing that the origin did, before which a fork takes nothing over; "" if the fork takes nothing over.
     """
 
-    ran: tuple[Ran, ...]
+    ran: tuple[CompletedCall, ...]
     first: str
 
 
-def leaves(history: History, before: str | None) -> Leaves:
+def left_behind(history: History, before: str | None) -> LeftBehind:
     """Return what a fork before a step (see `forked`) leaves behind. Raises InvalidArgument."""
     delivered = _delivered(history)
     cut = _cut(delivered, before)
@@ -108,9 +108,9 @@ def leaves(history: History, before: str | None) -> Leaves:
     for one in delivered[cut:]:
         event = one.event
         if isinstance(event, Stepped | Transacted | ChildEnded) and event.outcome.error is None:
-            ran.append(Ran(event.key, event.child if isinstance(event, ChildEnded) else event.name))
+            ran.append(CompletedCall(event.key, event.child if isinstance(event, ChildEnded) else event.name))
     keys = [key for one in delivered[:cut] if (key := getattr(one.event, "key", ""))]
-    return Leaves(tuple(ran), keys[0] if keys else "")
+    return LeftBehind(tuple(ran), keys[0] if keys else "")
 
 
 def _delivered(history: History) -> list[OrderedEvent]:
@@ -160,11 +160,11 @@ def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
     raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
 
 
-def _as_record(one: OrderedEvent, number: int, id: str) -> Recorded:
+def _as_record(one: OrderedEvent, number: int, id: str) -> RecordedEvents:
     """One delivery, as a record of the fork: their order is that of their numbers."""
     event = msgspec.structs.replace(one.event, id=id)
     if isinstance(event, Transacted):
         event = msgspec.structs.replace(event, seen=number - 1)
     if isinstance(event, INCOMING):
-        return Recorded(number, one.time_ms, 0, (), (event,))
-    return Recorded(number, one.time_ms, number - 1, (event,), ())
+        return RecordedEvents(number, one.time_ms, 0, (), (event,))
+    return RecordedEvents(number, one.time_ms, number - 1, (event,), ())

@@ -1,4 +1,4 @@
-"""Begins a fork: its history is a checkpoint, whose last part is in the record that starts it (`fork_rules`, `histories`).
+"""Begins a fork: its history is a checkpoint, whose last part is in the record that starts it (`fork_rules`, `history_fold`).
 
 A history that does not fit one record is written in several, and nobody sees anything of it before the last one. Each expects that nothing
 was written since the one before: so who was away for long, while others forked or collected, finds out. What is left of a fork that never
@@ -15,11 +15,11 @@ import msgspec
 from boki_common.errors import Conflict
 from boki_common.limits import RECORD_TAGS
 from bokiflow.errors import IdReused
-from bokiflow.history import inspection, shortening
-from bokiflow.model import histories, records
+from bokiflow.history import history_checkpoint, inspection
+from bokiflow.model import history_fold, records
 from bokiflow.model.flow_events import Checkpointed, Started
-from bokiflow.model.flush import RECORD_BYTES, size_of
-from bokiflow.model.histories import History
+from bokiflow.model.history_fold import History
+from bokiflow.model.record_batcher import RECORD_BYTES, size_of
 from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge
 from bokilib.pauses import pauses
@@ -41,7 +41,7 @@ async def begin(log: Log, made: History) -> int:
         IdReused: the id is another's. AtomicTooLarge: it emits under too many topics. AppendUnknown. Conflict: others begin it
         all the time.
     """
-    place = records.Place(made.started.id, made.started.group)
+    place = records.InstanceStreams(made.started.id, made.started.group)
     pause = pauses()
     for left in reversed(range(ATTEMPTS)):
         covers = await log.book.now()
@@ -73,7 +73,7 @@ async def _begun(log: Log, mine: Started, conflict: Conflict) -> int:
 
 
 def _parts(made: History, covers: int) -> list[Checkpointed]:
-    data = histories.split_data(made)
+    data = history_fold.split_data(made)
     if len(data) > 1 or len(data[0]) + size_of(made.started) > RECORD_BYTES:
         data.append(b"")  # the record of the start has all of the arguments
     return [Checkpointed(made.started.id, covers, at, len(data), part) for at, part in enumerate(data)]
@@ -88,7 +88,7 @@ def _outputs(made: History) -> list[str]:
             expected=limit,
             found=len(made.topics),
         )
-    return shortening.outputs(made.started.id, made.topics)
+    return history_checkpoint.output_tags(made.started.id, made.topics)
 
 
 def without_family(started: Started, id: str) -> Started:

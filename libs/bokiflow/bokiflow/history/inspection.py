@@ -11,11 +11,12 @@ import boki
 from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow.errors import ResultExpired
 from bokiflow.history import partition_fold
-from bokiflow.history.instance_state import Held, LockWait, Status, held, status_of
+from bokiflow.history.instance_state import InstanceState, LockWait, Status, state_after, status_of
 from bokiflow.history.partition_fold import PartitionFold
 from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
+from bokiflow.model.delivery_order import RecordedEvents, begun, locks_of, recorded_events, start_ms
 from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
@@ -32,8 +33,7 @@ from bokiflow.model.flow_events import (
     Transacted,
     Waits,
 )
-from bokiflow.model.histories import History, Kept, fold
-from bokiflow.model.history import Recorded, begun, locks_of, recorded, start_ms
+from bokiflow.model.history_fold import History, HistoryRecord, fold
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack, with_users_stack
 from bokilib.append.log import Log
@@ -73,7 +73,7 @@ class Known(NamedTuple):
     holds: tuple[str, ...] = ()
 
 
-class Blocked(NamedTuple):
+class BlockedWorkflow(NamedTuple):
     """A workflow that is blocked. `blocked`: why, as the worker recorded it."""
 
     id: str
@@ -113,7 +113,7 @@ class SinceClaim(NamedTuple):
     cancelled: bool = False
 
 
-class CallOf(NamedTuple):
+class StartedCall(NamedTuple):
     """What was started. `group`: "" if that is not known. `start`: seqnum of its beginning."""
 
     name: str
@@ -122,7 +122,7 @@ class CallOf(NamedTuple):
     start: int
 
 
-async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Held | None:
+async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session") -> InstanceState | None:
     """Where a workflow stands; None: there is none."""
     (found,) = await newest_of(log, [id], consistency=consistency)
     return found
@@ -134,15 +134,17 @@ async def newest_ms(log: Log, id: str) -> int:
     return 0 if record is None else record.time_ms
 
 
-async def newest_of(log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session") -> list[Held | None]:
+async def newest_of(
+    log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session"
+) -> list[InstanceState | None]:
     """The same of many, in few round trips."""
-    found: list[Held | None] = []
+    found: list[InstanceState | None] = []
     for at in range(0, len(ids), MANY):
         some = ids[at : at + MANY]
         for id, record in zip(some, await _newest_records(log, some, consistency), strict=True):
-            state: Held | None = None
+            state: InstanceState | None = None
             while record is not None:
-                state = held(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
+                state = state_after(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
                 if state is not None:
                     state = state._replace(time_ms=record.time_ms)
                     break
@@ -182,7 +184,7 @@ def _is_progress(event: object) -> bool:
     return isinstance(event, (Transacted, Waits, Restarted))
 
 
-async def since_claim(log: Log, id: str, state: Held) -> SinceClaim:
+async def since_claim(log: Log, id: str, state: InstanceState) -> SinceClaim:
     """Read what a workflow recorded since its newest claim.
 
     A claim says 1 without a look at what the workflow recorded before it: that is looked at here, since the claim before.
@@ -226,13 +228,13 @@ async def unfinished(log: Log, group: str) -> list[int]:
     return [start for _, start, _ in await _living(log, group)]
 
 
-async def blocked(log: Log, group: str) -> list[Blocked]:
+async def blocked(log: Log, group: str) -> list[BlockedWorkflow]:
     """Workflows of a group that are blocked, as of now, in the order of their beginnings."""
     living = sorted(await _living(log, group), key=lambda one: one[1])
-    return [Blocked(id, users_stack(state.blocked)) for id, _, state in living if state.blocked]
+    return [BlockedWorkflow(id, users_stack(state.blocked)) for id, _, state in living if state.blocked]
 
 
-async def _living(log: Log, group: str) -> list[tuple[str, int, Held]]:
+async def _living(log: Log, group: str) -> list[tuple[str, int, InstanceState]]:
     """Ids of a group's workflows that have not ended, where each began, and where it stands."""
     position = await log.book.now(consistency="linearizable")
     folds = {partition: PartitionFold() for partition in range(tags.PARTITIONS)}
@@ -256,7 +258,7 @@ async def history(log: Log, id: str, last: int) -> History:
     Raises:
         Trimmed: it has ended and its history is not kept any more; or the history was shortened since. UNREADABLE: see there.
     """
-    kept: list[Kept] = []
+    kept: list[HistoryRecord] = []
     gap = 0
     async for item in log.book.read(tags.flow_history(id), start=1, stop=last + 1):
         if isinstance(item, boki.Gap):
@@ -269,8 +271,8 @@ async def history(log: Log, id: str, last: int) -> History:
         if mine:
             restarted = next((one for one in mine if isinstance(one, Restarted)), None)
             checkpoints = tuple(one for one in mine if isinstance(one, Checkpointed))
-            one = recorded(item.seqnum, item.time_ms, envelope.seen, mine)
-            kept.append(Kept(one, envelope.by, restarted, checkpoints))
+            one = recorded_events(item.seqnum, item.time_ms, envelope.seen, mine)
+            kept.append(HistoryRecord(one, envelope.by, restarted, checkpoints))
     found = fold(kept, gap)
     if found is None:
         raise Trimmed(
@@ -301,18 +303,18 @@ async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
     return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
 
 
-async def call_of(log: Log, id: str, state: Held) -> CallOf | None:
+async def started_call(log: Log, id: str, state: InstanceState) -> StartedCall | None:
     """What was started under an id; None: it is forgotten meanwhile."""
     there = state.newest
     if isinstance(there, Tombed):
         there = there.ended
     if there is not None and there.name:
-        return CallOf(there.name, there.digest, there.group, state.start)
+        return StartedCall(there.name, there.digest, there.group, state.start)
     began = await first(log, id)  # a claim of an earlier version lacks it
-    return None if began is None else CallOf(began[1].name, began[1].digest, began[1].group, began[0])
+    return None if began is None else StartedCall(began[1].name, began[1].digest, began[1].group, began[0])
 
 
-async def outcome_of(log: Log, id: str, state: Held) -> Ended | None:
+async def outcome_of(log: Log, id: str, state: InstanceState) -> Ended | None:
     """How it ended, with its outcome. Raises ResultExpired."""
     if state.ended is None or not state.large:
         return state.ended
@@ -372,7 +374,7 @@ async def _locks(log: Log, id: str) -> tuple[tuple[LockWait, ...], tuple[str, ..
         return (), ()
 
 
-async def locks_as_of(log: Log, records: Sequence[Recorded]) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
+async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
     """Return the same by a history, with who holds the locks now. Raises Lost."""
     queued, held_now = locks_of(records)
     queues: dict[str, lock_rules.Queue] = {}

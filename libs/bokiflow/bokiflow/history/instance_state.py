@@ -14,7 +14,7 @@ from bokiflow.model.flow_events import AnyFlowEvent, Claimed, Ended, Started, To
 Status: TypeAlias = Literal["running", "blocked", "completed", "failed", "cancelled"]
 
 
-class Held(NamedTuple):
+class InstanceState(NamedTuple):
     """The newest that is known of a workflow's fence.
 
     Attributes:
@@ -71,16 +71,16 @@ class LockWait(NamedTuple):
     holder_blocked: str = ""
 
 
-def held(seqnum: int, events: Iterable[AnyFlowEvent]) -> Held | None:
+def state_after(seqnum: int, events: Iterable[AnyFlowEvent]) -> InstanceState | None:
     """The state after the newest record of the fence; None: it has nothing of this workflow."""
-    found: Held | None = None
+    found: InstanceState | None = None
     for event in events:
         if isinstance(event, Started | Claimed):
-            found = Held(seqnum, event.owner, newest=event)
+            found = InstanceState(seqnum, event.owner, newest=event)
         elif isinstance(event, Ended):
-            return Held(seqnum, "", event, newest=event)
+            return InstanceState(seqnum, "", event, newest=event)
         elif isinstance(event, Tombed):
-            return Held(seqnum, "", event.ended, event.large, event)
+            return InstanceState(seqnum, "", event.ended, event.large, event)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from bokiflow.model.flow_events import PICKER, PartitionCheckpoint, Started
-from bokiflow.model.flush import RECORD_BYTES
+from bokiflow.model.record_batcher import RECORD_BYTES
 from bokilib.records.events import Envelope
 from bokilib.records.tags import partition_of
 

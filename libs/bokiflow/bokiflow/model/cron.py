@@ -19,7 +19,7 @@ from cronsim import CronSim, CronSimError
 from boki_common.errors import InvalidArgument
 
 FIELDS: Final = 5
-MANY: Final = 100
+FIRINGS_AT_ONCE: Final = 100
 """Firings that one look gives; the next ones are given by the next look."""
 LEAST_S: Final = 0.1
 
@@ -42,7 +42,7 @@ class Timing(NamedTuple):
     late_s: float = 60.0
 
 
-class Due(NamedTuple):
+class DueTimes(NamedTuple):
     """What is due now.
 
     Attributes:
@@ -57,7 +57,7 @@ class Skipped(NamedTuple):
     """Firings that were left out, since no worker ran when they were due.
 
     Attributes:
-        number: how many; `MANY` stands for as many or more. first_ms, last_ms: the times of the oldest and the newest of them.
+        number: how many; `FIRINGS_AT_ONCE` stands for as many or more. first_ms, last_ms: the times of the oldest and the newest of them.
     """
 
     number: int
@@ -121,7 +121,7 @@ def _zone(name: str) -> tzinfo:
         ) from fault
 
 
-def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> Due:
+def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> DueTimes:
     """Return what became due after `after_ms`, and is to be done now; of much, the first: ask again with `until_ms`.
 
     Args:
@@ -135,7 +135,7 @@ def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None)
     if timing.missed == "skip" or after_ms >= late_ms - 1:
         return fresh
     newest = _newest(timing, after_ms, min(late_ms - 1, until_ms))
-    return fresh if newest is None else Due((newest, *fresh.times), fresh.until_ms)
+    return fresh if newest is None else DueTimes((newest, *fresh.times), fresh.until_ms)
 
 
 def skipped(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> Skipped | None:
@@ -148,7 +148,7 @@ def skipped(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = N
         last = _newest(timing, after_ms, last - 1)
     if last is None:
         return None
-    times = list(islice(takewhile(lambda at: at <= last, _times(timing, after_ms)), MANY))
+    times = list(islice(takewhile(lambda at: at <= last, _times(timing, after_ms)), FIRINGS_AT_ONCE))
     return Skipped(len(times), times[0], last)
 
 
@@ -172,15 +172,15 @@ def newest(timing: Timing, at_ms: int) -> int | None:
     return _newest(timing, 0, at_ms)
 
 
-def _up_to(timing: Timing, after_ms: int, now_ms: int) -> Due:
+def _up_to(timing: Timing, after_ms: int, now_ms: int) -> DueTimes:
     found: list[int] = []
     for at in _times(timing, after_ms):
         if at > now_ms:
-            return Due(tuple(found), max(after_ms, now_ms))
+            return DueTimes(tuple(found), max(after_ms, now_ms))
         found.append(at)
-        if len(found) == MANY:
+        if len(found) == FIRINGS_AT_ONCE:
             break
-    return Due(tuple(found), found[-1])
+    return DueTimes(tuple(found), found[-1])
 
 
 def _newest(timing: Timing, after_ms: int, last_ms: int) -> int | None:

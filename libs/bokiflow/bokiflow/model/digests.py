@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 import xxhash
 
-from bokiflow.model.plain import as_json
+from bokiflow.model.json_values import as_json
 from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json
 

@@ -28,18 +28,18 @@ from bokiflow.model.outcomes import Outcome
 from bokilib.records.events import Event, Picker
 
 
-class Part(msgspec.Struct, array_like=True, frozen=True):
+class TransactionPart(msgspec.Struct, array_like=True, frozen=True):
     """What a part of a transaction read and wrote, as its store has it; of one that failed, what it read."""
 
     read: bytes
     written: bytes = b""
 
 
-class Within(msgspec.Struct, array_like=True, frozen=True):
+class EnclosingTransaction(msgspec.Struct, array_like=True, frozen=True):
     """The transaction that a workflow is a part of: as it was, and parts of it that ran since."""
 
     context: bytes
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TransactionPart, ...] = ()
 
 
 class Started(Event, tag="flow.start", frozen=True):
@@ -75,7 +75,7 @@ class Started(Event, tag="flow.start", frozen=True):
     age: int = 0
     origin: str = ""
     names: tuple[tuple[str, int], ...] = ()
-    within: Within | None = None
+    within: EnclosingTransaction | None = None
     cursors: tuple[int, ...] = ()
     due_ms: int = 0
     forked_ms: int = 0
@@ -126,7 +126,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     parent_key: str = ""
     attributes: Mapping[str, str] = {}
     topics: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TransactionPart, ...] = ()
     history_bytes: int = 0
 
 
@@ -165,7 +165,7 @@ class Stepped(Event, tag="flow.step", frozen=True):
     outcome: Outcome
     took_ms: int = 0
     attempts: int = 1
-    part: Part | None = None
+    part: TransactionPart | None = None
 
 
 class Transacted(Event, tag="flow.txn", frozen=True):
@@ -314,7 +314,7 @@ class Unlocked(Event, tag="flow.unlocked", frozen=True):
 
 
 class Checkpointed(Event, tag="flow.ckpt", frozen=True):
-    """The history as of `covers`, in parts (`histories`)."""
+    """The history as of `covers`, in parts (`history_fold`)."""
 
     id: str
     covers: int
@@ -352,7 +352,7 @@ class ChildEnded(Event, tag="flow.child", frozen=True):
     key: str
     child: str
     outcome: Outcome
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TransactionPart, ...] = ()
 
 
 class Signalled(Event, tag="flow.signal", frozen=True):

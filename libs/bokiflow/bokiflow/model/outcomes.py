@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from bokiflow.errors import NonDeterminism, StepFailed
-from bokiflow.model.plain import as_json
+from bokiflow.model.json_values import as_json
 from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, check_json
 
@@ -163,7 +163,7 @@ def failed(error: BaseException, *places: Names) -> Outcome:
 
 
 def _failure(error: BaseException, depth: int, places: tuple[Names, ...]) -> Failure:
-    if isinstance(error, Recorded):
+    if isinstance(error, RecordedFailure):
         return error.failure
     kind = type(error)
     text = _text(error)
@@ -321,7 +321,7 @@ def error_of(failure: Failure, *places: Names) -> Exception:
     return made
 
 
-class Recorded(Exception):
+class RecordedFailure(Exception):
     """The error of a step whose body was given it as it is stored: it is recorded unchanged, also if this program cannot find its class."""
 
     def __init__(self, failure: Failure) -> None:

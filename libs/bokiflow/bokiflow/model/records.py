@@ -18,7 +18,7 @@ from bokilib.records.events import Event
 ATTRIBUTES: Final = 8
 
 
-class Place(NamedTuple):
+class InstanceStreams(NamedTuple):
     """Where a workflow's records are: its streams, and its partition's."""
 
     id: str
@@ -78,7 +78,7 @@ def start(started: Started, partition_claim: int) -> Contribution:
     Args:
         partition_claim: of the owner, 0 without one.
     """
-    place = Place(started.id, started.group)
+    place = InstanceStreams(started.id, started.group)
     attributes = attribute_tags(started.id, started.attributes)
     expect: dict[str, int | None] = {place.own: None}
     joined = [place.own, place.history, place.part, *attributes]
@@ -94,7 +94,7 @@ def attribute_tags(id: str, attributes: Mapping[str, str]) -> list[str]:
     return [tags.flow_attribute(tags.partition_of(id), name, value) for name, value in sorted(attributes.items())]
 
 
-def claim(place: Place, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
+def claim(place: InstanceStreams, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
     """A worker takes a workflow over from the worker that had the claim `last`; or blocks it.
 
     Args:
@@ -108,7 +108,7 @@ def claim(place: Place, claimed: Claimed, last: int, partition_claim: int | None
     return Contribution((place.own, *told), expect, (claimed,))
 
 
-def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribution:
+def own(place: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
     """Something that its executor writes. `held`: its fence."""
     joined, also = [place.history], []
     if isinstance(event, Emitted):
@@ -119,16 +119,16 @@ def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribut
     return Contribution(tuple(joined), held, (event, *also))
 
 
-def end(place: Place, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
+def end(place: InstanceStreams, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
     """It ended."""
     return Contribution((place.own, place.history, place.done), held, (ended,))
 
 
-def send(place: Place, event: Incoming) -> Contribution:
+def send(place: InstanceStreams, event: Incoming) -> Contribution:
     """An event from outside, without a condition."""
     return Contribution((place.history, place.to), {}, (event,))
 
 
-def resume(place: Place, event: Resumed) -> Contribution:
+def resume(place: InstanceStreams, event: Resumed) -> Contribution:
     """Ask the owner of its partition, and workers that could not run it, to try it again."""
     return Contribution((place.to, place.blocked), {}, (event,))

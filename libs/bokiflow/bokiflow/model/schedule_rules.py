@@ -18,16 +18,16 @@ from msgspec import UNSET, UnsetType
 from boki_common.errors import InvalidArgument
 from bokiflow.model import cron
 from bokiflow.model.cron import Skipped, Timing
+from bokiflow.model.delivery_order import in_order
 from bokiflow.model.flow_events import Fired, Patched, Signalled
-from bokiflow.model.histories import History
-from bokiflow.model.history import in_order
+from bokiflow.model.history_fold import History
 
 COMMANDS: Final = "command"
 """The topic under which a schedule's workflow is sent commands."""
 _PREFIX: Final = "schedule/"
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlannedCall(msgspec.Struct, frozen=True):
     """The call that a schedule starts, and when.
 
     Attributes:
@@ -40,37 +40,37 @@ class Planned(msgspec.Struct, frozen=True):
     attributes: Mapping[str, str] | UnsetType = UNSET
 
 
-class State(msgspec.Struct, frozen=True):
+class ScheduleState(msgspec.Struct, frozen=True):
     """A schedule as it stands.
 
     Attributes:
         planned: None: it is removed. after_ms: what was due until then is done.
     """
 
-    planned: Planned | None = None
+    planned: PlannedCall | None = None
     paused: bool = False
     after_ms: int = 0
 
 
-class Command(msgspec.Struct, frozen=True):
+class ScheduleCommand(msgspec.Struct, frozen=True):
     """What somebody wants of a schedule."""
 
     kind: Literal["set", "pause", "resume", "remove"]
-    planned: Planned | None = None
+    planned: PlannedCall | None = None
 
 
-Asked: TypeAlias = Literal["", "pause", "resume", "change", "deletion"]
+PendingChange: TypeAlias = Literal["", "pause", "resume", "change", "deletion"]
 
 
-class Due(NamedTuple):
+class DueFirings(NamedTuple):
     """The firings that a schedule starts now, and those that it leaves out. `state`: of the schedule after them."""
 
-    state: State
+    state: ScheduleState
     times: tuple[int, ...]
     skipped: Skipped | None
 
 
-class View(NamedTuple):
+class ScheduleView(NamedTuple):
     """A schedule as its history has it.
 
     Attributes:
@@ -79,8 +79,8 @@ class View(NamedTuple):
         skipped: the firings that were left out last; None: none were since then.
     """
 
-    state: State
-    asked: State
+    state: ScheduleState
+    asked: ScheduleState
     fired_ms: int | None = None
     skipped: Skipped | None = None
 
@@ -105,14 +105,14 @@ def id_of_firing(schedule: str, at_ms: int) -> str:
     return f"{id_of(name_of(schedule))}/{cron.iso(at).replace('+00:00', 'Z')}"
 
 
-def after(state: State, command: Command, now_ms: int) -> State:
+def after(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> ScheduleState:
     """Return a schedule after a command. What was due while it was paused, or not there, is not made up for."""
     if command.kind == "set":
         if command.planned == state.planned:  # two workers that begin at the same time
             return state
-        return State(command.planned, state.paused and state.planned is not None, now_ms)
+        return ScheduleState(command.planned, state.paused and state.planned is not None, now_ms)
     if command.kind == "remove":
-        return State()
+        return ScheduleState()
     if state.planned is None:
         return state
     if command.kind == "pause":
@@ -120,11 +120,11 @@ def after(state: State, command: Command, now_ms: int) -> State:
     return msgspec.structs.replace(state, paused=False, after_ms=now_ms if state.paused else state.after_ms)
 
 
-def due_before(state: State, command: Command, now_ms: int) -> bool:
+def due_before(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> bool:
     """Return True if a command changes the timing, pauses or removes the schedule, and something was due before: that is started or skipped
     first, by the timing before the command.
 
-    Of very much that was missed, only as much is made up for as one look gives (`cron.MANY`).
+    Of very much that was missed, only as much is made up for as one look gives (`cron.FIRINGS_AT_ONCE`).
     """
     if command.kind == "resume" or (command.kind == "set" and command.planned == state.planned):
         return False
@@ -145,21 +145,21 @@ def as_served(number: int) -> str:
     return f"late as served, round {number}"
 
 
-def next_ms(state: State) -> int | None:
+def next_ms(state: ScheduleState) -> int | None:
     """Return the time of the next firing; it may have passed. None: the schedule is paused or removed."""
     return None if state.planned is None or state.paused else cron.next_ms(state.planned.timing, state.after_ms)
 
 
-def due(state: State, until_ms: int, now_ms: int) -> Due:
+def due(state: ScheduleState, until_ms: int, now_ms: int) -> DueFirings:
     """Return what a schedule starts now of the firings up to `until_ms`; what is late is counted from `now_ms`."""
     assert state.planned is not None, "a schedule that is removed fires nothing"
     timing = state.planned.timing
     found = cron.due(timing, state.after_ms, now_ms, until_ms)
     skipped = cron.skipped(timing, state.after_ms, now_ms, until_ms)
-    return Due(msgspec.structs.replace(state, after_ms=found.until_ms), found.times, skipped)
+    return DueFirings(msgspec.structs.replace(state, after_ms=found.until_ms), found.times, skipped)
 
 
-def asked(view: View) -> Asked:
+def pending_change(view: ScheduleView) -> PendingChange:
     """Return what was asked of a schedule and no worker did yet; "": nothing."""
     if view.asked.planned is None:
         return "deletion" if view.state.planned is not None else ""
@@ -170,7 +170,7 @@ def asked(view: View) -> Asked:
     return ""
 
 
-def attributes_of(planned: Planned, at_ms: int) -> dict[str, str]:
+def attributes_of(planned: PlannedCall, at_ms: int) -> dict[str, str]:
     """Return the attributes of a firing. Raises InvalidArgument: a value is not in the form of `str.format`, or names something else."""
     due = cron.moment(planned.timing, at_ms)
     found = {}
@@ -188,10 +188,12 @@ class _Fold:
     """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits.
 
     Attributes:
-        state: of the schedule. fired_ms, skipped: as a `View` has them.
+        state: of the schedule. fired_ms, skipped: as a `ScheduleView` has them.
     """
 
-    def __init__(self, state: State, mail: Iterable[Command], now_ms: int, patches: Container[str]) -> None:
+    def __init__(
+        self, state: ScheduleState, mail: Iterable[ScheduleCommand], now_ms: int, patches: Container[str]
+    ) -> None:
         self.state = state
         self.fired_ms: int | None = None
         self.skipped: Skipped | None = None
@@ -201,10 +203,10 @@ class _Fold:
         self._now_ms = now_ms
         self._is_served = False
         """The newest delivery was a timer: it is as late as the schedule is served."""
-        self._serving: tuple[Command | None, int] | None = None
+        self._serving: tuple[ScheduleCommand | None, int] | None = None
         """The command, and the time of it, for which the code waits until it is served. None: it does not wait for that."""
 
-    def deliver(self, at_ms: int, command: Command | None) -> None:
+    def deliver(self, at_ms: int, command: ScheduleCommand | None) -> None:
         """Deliver a command, or a timer."""
         self._now_ms = max(self._now_ms, at_ms)
         self._is_served = command is None
@@ -228,7 +230,7 @@ class _Fold:
                 return
             self._take(command, at_ms, fires=fires)
 
-    def _take(self, command: Command | None, at_ms: int, *, fires: bool) -> None:
+    def _take(self, command: ScheduleCommand | None, at_ms: int, *, fires: bool) -> None:
         if fires and (self._is_served or command is None or fires_first(self._round) in self._patches):
             found = due(self.state, at_ms, self._now_ms)
             self.state = found.state
@@ -239,7 +241,7 @@ class _Fold:
         self._round += 1
 
     @property
-    def asked(self) -> State:
+    def asked(self) -> ScheduleState:
         """The state after the commands that came and are not taken yet."""
         waiting = [*([] if self._serving is None else [self._serving]), *self._mail]
         state = self.state
@@ -248,25 +250,25 @@ class _Fold:
         return state
 
 
-def fold(history: History) -> View:
+def fold(history: History) -> ScheduleView:
     """Return a schedule as the history of its workflow has it. Raises ValidationError: a later version wrote it."""
-    begun = State() if history.restarted is None else msgspec.convert(history.begins.args[0][0], State)
+    begun = ScheduleState() if history.restarted is None else msgspec.convert(history.begins.args[0][0], ScheduleState)
     unreceived = () if history.restarted is None else history.restarted.unreceived
-    mail = [msgspec.convert(value, Command) for topic, value in unreceived if topic == COMMANDS]
+    mail = [msgspec.convert(value, ScheduleCommand) for topic, value in unreceived if topic == COMMANDS]
     now_ms = history.begins.at_ms if history.restarted is None else history.restarted.at_ms
     patches = {event.name for one in history.records for event in one.own if isinstance(event, Patched)}
     folded = _Fold(begun, mail, now_ms, patches)
     folded.run()
     seen = max((one.seen for one in history.records if one.own), default=0)
-    asked: State | None = None
+    asked: ScheduleState | None = None
     for one in in_order(history.records):
         event = one.event
         if isinstance(event, Fired):
             folded.deliver(event.at_ms, None)
         elif isinstance(event, Signalled) and event.topic == COMMANDS:
-            command = msgspec.convert(event.value, Command)
+            command = msgspec.convert(event.value, ScheduleCommand)
             if one.seqnum <= seen:
                 folded.deliver(one.time_ms, command)
             else:
                 asked = after(asked or folded.asked, command, one.time_ms)
-    return View(folded.state, asked or folded.asked, folded.fired_ms, folded.skipped)
+    return ScheduleView(folded.state, asked or folded.asked, folded.fired_ms, folded.skipped)

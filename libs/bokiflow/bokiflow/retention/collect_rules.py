@@ -20,8 +20,8 @@ import msgspec
 
 from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokiflow.model.flow_events import AnyFlowEvent, Ended, Tombed
-from bokiflow.model.flush import RECORD_BYTES, size_of
 from bokiflow.model.outcomes import Failure, Outcome
+from bokiflow.model.record_batcher import RECORD_BYTES, size_of
 from bokilib.records.tags import partition_of
 from bokilib.retention.checkpoint_rules import Ages
 

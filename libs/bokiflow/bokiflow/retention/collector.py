@@ -22,8 +22,8 @@ from boki_common.limits import READ_TAGS
 from boki_common.logs import get_logger
 from boki_common.metrics import COUNTER, GAUGE, MetricDefinition, Metrics
 from bokiflow.client.flow import Flow
-from bokiflow.history import inspection, partition_fold, shortening
-from bokiflow.history.instance_state import Held, held
+from bokiflow.history import history_checkpoint, inspection, partition_fold
+from bokiflow.history.instance_state import InstanceState, state_after
 from bokiflow.history.partition_fold import PartitionFold
 from bokiflow.model import records
 from bokiflow.model.flow_events import (
@@ -37,8 +37,8 @@ from bokiflow.model.flow_events import (
     Started,
     Tombed,
 )
-from bokiflow.model.flush import RECORD_BYTES, size_of
-from bokiflow.model.histories import History
+from bokiflow.model.history_fold import History
+from bokiflow.model.record_batcher import RECORD_BYTES, size_of
 from bokiflow.retention import collect_rules as rules
 from bokiflow.retention.collect_rules import (
     AGES,
@@ -290,7 +290,7 @@ class Collector:
 
     def _trim_history(self, one: EndedWorkflow, keep: int) -> None:
         self._trimmer.add(tags.flow_history(one.id), keep)
-        for tag in shortening.outputs(one.id, one.ended.topics):
+        for tag in history_checkpoint.output_tags(one.id, one.ended.topics):
             self._trimmer.add(tag, keep)
 
     async def _outliving(self, several: Sequence[EndedWorkflow], now_ms: int) -> None:
@@ -305,10 +305,12 @@ class Collector:
             await asyncio.gather(*(self._rewrite(one, now_ms) for one in kept[at : at + HISTORIES_AT_ONCE]))
 
     async def _rewrite(self, one: EndedWorkflow, now_ms: int) -> None:
-        place, fence = records.Place(one.id, self._group), {tags.flow_own(one.id): one.seqnum}
+        place, fence = records.InstanceStreams(one.id, self._group), {tags.flow_own(one.id): one.seqnum}
         covers = await self._log.book.now()
         try:
-            parts = shortening.parts_of(place, await inspection.history(self._log, one.id, covers), covers)
+            parts = history_checkpoint.checkpoint_parts(
+                place, await inspection.history(self._log, one.id, covers), covers
+            )
             size = sum(size_of(event) for part in parts for event in part.events)
             if sum(before for _, before in self._rewritten) + size > self._histories.rewritten_bytes:
                 log.warning("history trimmed early: a worker rewrites no more a day", id=one.id, bytes=size)
@@ -344,7 +346,7 @@ class Collector:
                 {tags.flow_own(one.id): place + 1, tags.flow_history(one.id): place + 1}, forget=True
             )
         for one in [*going, *gone]:  # gone: a process forgot the workflow, and died before it trimmed these streams
-            for tag in shortening.outputs(one.id, self._topics(one)):
+            for tag in history_checkpoint.output_tags(one.id, self._topics(one)):
                 self._trimmer.add(tag, place + 1, forget=True)
         await self._trimmer.flush()
         for tag in dict.fromkeys(tag for one in [*going, *gone, *tombed] for tag in self._attributes(one)):
@@ -398,7 +400,7 @@ class Collector:
 
     async def _apart(self, one: EndedWorkflow) -> int:
         """Append a large outcome again, in a record of its own; return the seqnum."""
-        state = Held(one.seqnum, "", one.ended, one.large)
+        state = InstanceState(one.seqnum, "", one.ended, one.large)
         ended = await inspection.outcome_of(self._log, one.id, state)
         assert ended is not None
         tag = tags.flow_output(one.id, inspection.RESULT)
@@ -424,7 +426,7 @@ class Collector:
                     continue
                 for event in PICKER.of(item.seqnum, await self._log.open(item)):
                     if isinstance(event, Started | Claimed | Ended | Tombed) and event.id in found:
-                        state = held(item.seqnum, [event])
+                        state = state_after(item.seqnum, [event])
                         assert state is not None
                         start = state.ended.start if state.ended is not None else 0
                         oldest = found[event.id].oldest or item.seqnum
@@ -566,9 +568,9 @@ class Collector:
 
     # -- running workflows
 
-    async def trim_history(self, place: records.Place, history: History, claim: int) -> None:
+    async def trim_history(self, place: records.InstanceStreams, history: History, claim: int) -> None:
         """Trim the part of a workflow's history that its checkpoint replaces."""
-        shortening.trim_history(self._trimmer, place, history, claim)
+        history_checkpoint.trim_history(self._trimmer, place, history, claim)
         await self._trimmer.flush()
         await self.tidy_all([history.started])
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bokiflow.model import flow_events as events
-from bokiflow.model.flow_events import Effect, Incoming, Within
+from bokiflow.model.flow_events import Effect, EnclosingTransaction, Incoming
 from bokiflow.model.outcomes import Names
 from bokiflow.runtime.calls import AnyStep, Workflow
 from bokiflow.runtime.lock_seats import TakeLock
@@ -81,7 +81,7 @@ class Spawn(NamedTuple):
     args: Json = None
     notice: Incoming | None = None
     detached: bool = False
-    within: Within | None = None
+    within: EnclosingTransaction | None = None
     due_ms: int = 0
     attributes: Mapping[str, str] = MappingProxyType({})
 

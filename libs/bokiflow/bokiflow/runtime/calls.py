@@ -31,7 +31,7 @@ from typing import (
 
 from boki_common.errors import InvalidArgument
 from bokiflow.errors import NotInWorkflow
-from bokiflow.model.plain import as_json
+from bokiflow.model.json_values import as_json
 from bokiflow.runtime import flow_loop
 from bokiflow.runtime.retry_rules import ONCE, Retry
 from bokilib.errors import NotEncodable

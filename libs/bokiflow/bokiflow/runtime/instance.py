@@ -28,10 +28,10 @@ from boki_common.errors import InvalidArgument
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
 from bokiflow.model import flow_events as events
+from bokiflow.model.delivery_order import OrderedEvent, Own
 from bokiflow.model.digests import copied, digest, digest_of_call
-from bokiflow.model.flow_events import Begun, Effect, Incoming, Restarted, Started, Within
-from bokiflow.model.flush import EVENT_BYTES, SHARED_BYTES, size_of
-from bokiflow.model.history import OrderedEvent, Own
+from bokiflow.model.flow_events import Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
+from bokiflow.model.json_values import as_json
 from bokiflow.model.outcomes import (
     CANCELLED_OUTCOME,
     Names,
@@ -45,7 +45,7 @@ from bokiflow.model.outcomes import (
     succeeded,
     unfit_value,
 )
-from bokiflow.model.plain import as_json
+from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, size_of
 from bokiflow.runtime.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.runtime.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.runtime.flow_loop import FlowLoop, FlowTask
@@ -258,7 +258,7 @@ class Instance:
 
     def _match(self, recorded: Effect) -> None:
         """Checks that the code did what is next in the history. Raises NonDeterminism."""
-        if isinstance(recorded, events.Patched):  # a drain may hold back what was done before it (`flush`)
+        if isinstance(recorded, events.Patched):  # a drain may hold back what was done before it (`record_batcher`)
             self._bring_forward(recorded)
         if not self.effects:
             raise self._other(_words(recorded), self._waiting_for(recorded.key))
@@ -476,7 +476,7 @@ class Instance:
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
         self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes)))
 
-    def _within(self) -> Within | None:
+    def _within(self) -> EnclosingTransaction | None:
         """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
         within = self.parts.next()
         if within is not None:

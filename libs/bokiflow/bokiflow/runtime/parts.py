@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from bokiflow.model.flow_events import Part, Within
+from bokiflow.model.flow_events import EnclosingTransaction, TransactionPart
 
 ONE_PART: Final = (
     "expected one part of a transaction after the other, found two at once: await one before the next, "
@@ -25,24 +25,24 @@ class Parts:
         attempted: by transactions that the history has no end of: children of their newest attempts. under_way: whether a part is.
     """
 
-    def __init__(self, within: Within | None) -> None:
+    def __init__(self, within: EnclosingTransaction | None) -> None:
         """`within`: the transaction that the workflow is a part of."""
         self.under_way = False
         self._within: Final = within
-        self._done: Final[list[Part]] = []
+        self._done: Final[list[TransactionPart]] = []
 
-    def did(self, several: Iterable[Part]) -> None:
+    def did(self, several: Iterable[TransactionPart]) -> None:
         """What the workflow did in the transaction."""
         self._done.extend(several)
 
-    def next(self) -> Within | None:
+    def next(self) -> EnclosingTransaction | None:
         """What a further part begins with; None: the workflow is in no transaction of others. Raises InvalidArgument: one is under way."""
         if self._within is None:
             return None
         if self.under_way:
             raise InvalidArgument(ONE_PART)
-        return Within(self._within.context, (*self._within.parts, *self._done))
+        return EnclosingTransaction(self._within.context, (*self._within.parts, *self._done))
 
-    def back(self, *, failed: bool) -> tuple[Part, ...]:
+    def back(self, *, failed: bool) -> tuple[TransactionPart, ...]:
         """What goes back to the transaction when the workflow ends."""
-        return tuple(Part(one.read) if failed else one for one in self._done)
+        return tuple(TransactionPart(one.read) if failed else one for one in self._done)

@@ -25,9 +25,9 @@ from boki_common.runtime.bodies import interrupted
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NonDeterminism, UnfitStore
 from bokiflow.model import records
-from bokiflow.model.flow_events import Part, Transacted, Within
-from bokiflow.model.flush import SHARED_BYTES, size_of, within_bounds
+from bokiflow.model.flow_events import EnclosingTransaction, Transacted, TransactionPart
 from bokiflow.model.outcomes import CANCELLED_OUTCOME, Names, Outcome, failed, succeeded
+from bokiflow.model.record_batcher import SHARED_BYTES, size_of, within_bounds
 from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown, AtomicTooLarge, Fenced
 from bokilib.pauses import pauses
@@ -123,7 +123,7 @@ class RunTransaction(NamedTuple):
     name: str
     store: TransactionalStore[Any]
     body: Callable[[Any], Awaitable[Any]]
-    within: Within | None = None
+    within: EnclosingTransaction | None = None
     losses: int = 0
     places: tuple[Names, ...] = ()
 
@@ -141,7 +141,7 @@ class RanPart(NamedTuple):
     """A part of a transaction ended, and commits nothing."""
 
     outcome: Outcome
-    part: Part
+    part: TransactionPart
 
 
 class Attempts(Protocol):
@@ -270,7 +270,7 @@ def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool
         raise UnfitStore("expected a store whose transactions go across workflows, as bokistore.BokiStore's do")
 
 
-async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanPart:
+async def _part(ask: RunTransaction, within: EnclosingTransaction, attempts: Attempts) -> RanPart:
     """Run a body where the transaction reads that it is a part of. What it read counts whatever it raised.
 
     Raises:
@@ -291,7 +291,7 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
     tx.end()
     read, written = tx.part()
     outcome = within_bounds(outcome, ask.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
-    return RanPart(outcome, Part(read) if outcome.error is not None else Part(read, written))
+    return RanPart(outcome, TransactionPart(read) if outcome.error is not None else TransactionPart(read, written))
 
 
 async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
@@ -343,7 +343,12 @@ class Committing:
     """
 
     def __init__(
-        self, ask: RunTransaction, ran: Ran, place: records.Place, held: Mapping[str, int | None], event: Transacted
+        self,
+        ask: RunTransaction,
+        ran: Ran,
+        place: records.InstanceStreams,
+        held: Mapping[str, int | None],
+        event: Transacted,
     ) -> None:
         """
         Args:

@@ -27,8 +27,8 @@ import xxhash
 from boki_common.errors import BokiError, InvalidArgument
 from bokiflow.errors import LockRefused, NotInWorkflow
 from bokiflow.locks.locks import lock
+from bokiflow.model.json_values import as_json
 from bokiflow.model.lock_rules import NAME_BYTES
-from bokiflow.model.plain import as_json
 from bokiflow.runtime.calls import Step, StepOptions, context
 from bokiflow.runtime.in_workflow import transact
 from bokiflow.runtime.instance import Instance

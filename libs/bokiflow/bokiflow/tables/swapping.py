@@ -16,10 +16,10 @@ import msgspec
 import boki
 from boki_common.errors import Trimmed
 from bokiflow.history import inspection
-from bokiflow.history.instance_state import held
+from bokiflow.history.instance_state import state_after
 from bokiflow.model.flow_events import PICKER
-from bokiflow.model.flush import within_bounds
-from bokiflow.model.outcomes import Names, Outcome, Recorded, error_of, failed, succeeded
+from bokiflow.model.outcomes import Names, Outcome, RecordedFailure, error_of, failed, succeeded
+from bokiflow.model.record_batcher import within_bounds
 from bokiflow.runtime.calls import Signature, Step, StepOptions, context, names_of
 from bokiflow.runtime.instance import Instance
 from bokiflow.tables import swap_rules
@@ -120,7 +120,7 @@ async def held_here(log: Log, workflow: str, start: int) -> None:
             break
         envelope = await log.open(record)
         events = PICKER.of(record.seqnum, envelope, about=workflow)
-        state = held(record.seqnum, events)
+        state = state_after(record.seqnum, events)
         if state is not None:
             known = state.start or start  # claims of older programs lack it
             if envelope.by == log.by and state.ended is None and known == start:
@@ -180,7 +180,7 @@ async def change(
     async def change(name: str, key: str, *args: Any, **options: Any) -> Any:
         outcome = await applied(tables.port, one, lambda: held_here(tables.log, id, start))
         if outcome.error is not None:  # an earlier program may have raised it, of a class that this one lacks
-            raise Recorded(outcome.error)
+            raise RecordedFailure(outcome.error)
         return outcome.value
 
     change.__name__ = getattr(body, "__name__", "change")

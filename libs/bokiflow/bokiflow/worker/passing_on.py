@@ -23,7 +23,7 @@ from boki_common.errors import BokiError
 from bokiflow.client.app import App
 from bokiflow.history import inspection
 from bokiflow.history.ends import is_stuck
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import PICKER, Claimed, Leaving, Resumed
 from bokiflow.worker.peers import Peers
 from bokiflow.worker.takeover import Takeover
@@ -134,7 +134,7 @@ class PassingOn:
             if self._takeover.loads(id) or (not self._host.runs(id) and self._tries(id, state)):
                 _put(self._pending, id)
 
-    def _tries(self, id: str, state: Held | None) -> bool:
+    def _tries(self, id: str, state: InstanceState | None) -> bool:
         """Note where a workflow stands that does not run here; return True if it is tried."""
         if state is None or state.ended is not None:
             self._left.pop(id, None)

@@ -39,10 +39,10 @@ from bokiflow.history.ends import (
     outcome_without_code,
     waits_for_code,
 )
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import records
 from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Incoming
-from bokiflow.model.histories import History
+from bokiflow.model.history_fold import History
 from bokiflow.model.outcomes import stack_of
 from bokiflow.runtime.calls import Workflow
 from bokiflow.worker import held_back
@@ -214,7 +214,7 @@ class Takeover:
 
     async def _take_over(self, id: str, *, beyond: bool) -> None:
         host = self._host
-        place = records.Place(id, self._app.group)
+        place = records.InstanceStreams(id, self._app.group)
         while True:
             state = await inspection.newest(host.log, id)
             partition_claim = self._partitions.mine.get(place.partition)
@@ -244,7 +244,7 @@ class Takeover:
             vain = await self._begun_in_vain(state, id)
             if vain is None:
                 return
-            there = await inspection.call_of(host.log, id, state)
+            there = await inspection.started_call(host.log, id, state)
             if there is None:
                 return
             pause_ms = held_back.pause_ms(id, state.claim, vain, self._peers.lease_s)
@@ -300,7 +300,7 @@ class Takeover:
         except inspection.UNREADABLE:
             return self._host.log.now_ms()
 
-    async def _begun_in_vain(self, state: Held, id: str) -> int | None:
+    async def _begun_in_vain(self, state: InstanceState, id: str) -> int | None:
         """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""
         if id in self._resumed:
             return 0
@@ -339,7 +339,9 @@ class Takeover:
         self._held_back.pop(id, None)
         self.soon(id)
 
-    async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
+    async def _settle_stuck(
+        self, place: records.InstanceStreams, state: InstanceState, partition_claim: int | None
+    ) -> bool:
         """Set a stuck workflow aside, or end it if it was cancelled or terminated; return False if it moved: then look at it again."""
         opened = self._host.log
         history = await inspection.whole_history(opened, place.id)
@@ -384,11 +386,13 @@ class Takeover:
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
         """Set aside a workflow that this worker owns by a claim, and cannot run."""
         self._put_aside(id, error, carried_ms)
-        self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim), id)
+        self._host.spawn(
+            partial(give_up, self._host.log, records.InstanceStreams(id, self._app.group), error, claim), id
+        )
 
     def give_up_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
         """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""
-        opened, place = self._host.log, records.Place(id, self._app.group)
+        opened, place = self._host.log, records.InstanceStreams(id, self._app.group)
         if not isinstance(opened.book, boki.Book):
             return
         client, name = boki.connect_like(opened.book, timeout=ELSEWHERE_S), opened.book.name
@@ -419,14 +423,14 @@ class Takeover:
         self._host.set_aside(id, error)
 
 
-async def give_up(opened: Log, place: records.Place, error: Exception, claim: int) -> None:
+async def give_up(opened: Log, place: records.InstanceStreams, error: Exception, claim: int) -> None:
     """Record that a workflow cannot go on here: the next owner of its partition tries it, with the code that it has then.
 
     Args:
         claim: under which it was run here.
     """
     state = await inspection.newest(opened, place.id)
-    there = None if state is None else await inspection.call_of(opened, place.id, state)
+    there = None if state is None else await inspection.started_call(opened, place.id, state)
     if state is None or there is None or state.claim != claim:
         return
     given_up = Claimed(place.id, "", 0, there.start, there.name, there.digest, there.group, blocked=reason(error))

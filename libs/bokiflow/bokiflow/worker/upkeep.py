@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_common.logs import get_logger
 from bokiflow.execute.executor import Executor
-from bokiflow.history import inspection, shortening
+from bokiflow.history import history_checkpoint, inspection
 from bokiflow.locks.lock_room import LockRoom
 from bokiflow.model import records
 from bokiflow.retention.collector import Collected, Collector
@@ -122,9 +122,11 @@ class Upkeep:
         if state is None or state.ended is not None or not state.blocked:
             self._ours.blocked.pop(id, None)
             return False
-        place = records.Place(id, self._group)
+        place = records.InstanceStreams(id, self._group)
         try:
-            claim, history = await shortening.checkpoint(self._log, place, {place.own: state.claim}, "", state.blocked)
+            claim, history = await history_checkpoint.append_checkpoint(
+                self._log, place, {place.own: state.claim}, "", state.blocked
+            )
         except (Conflict, Trimmed):
             return False
         except inspection.UNREADABLE as error:

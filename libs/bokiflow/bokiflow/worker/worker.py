@@ -33,6 +33,7 @@ from bokiflow.execute.executor import Executor
 from bokiflow.execute.traces import Spans, Tracing
 from bokiflow.history import inspection
 from bokiflow.locks.lock_room import LockRoom
+from bokiflow.model.delivery_order import RecordedEvents
 from bokiflow.model.flow_events import (
     INCOMING,
     PICKER,
@@ -44,8 +45,7 @@ from bokiflow.model.flow_events import (
     Started,
     Terminated,
 )
-from bokiflow.model.histories import History
-from bokiflow.model.history import Recorded
+from bokiflow.model.history_fold import History
 from bokiflow.model.stacks import stuck, users_stack
 from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.retention.collector import Collected, Collector
@@ -551,7 +551,7 @@ class Worker:
         if self._open and not started.at_ms:  # it began when its record was ordered, which a claim reads
             self._claim_soon(started.id)
         elif self._open and not self.finishing and not self.runs(started.id):
-            records = [Recorded(seqnum, started.at_ms, 0, started=started)]
+            records = [RecordedEvents(seqnum, started.at_ms, 0, started=started)]
             self._takeover.begin(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
     def token(self) -> str:

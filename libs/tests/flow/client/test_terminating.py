@@ -14,7 +14,7 @@ from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.history.ends import TERMINATED
 from bokiflow.model.flow_events import Claimed
-from bokiflow.model.records import Place, claim
+from bokiflow.model.records import InstanceStreams, claim
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker.takeover import give_up
 from bokilib.append.log import Log
@@ -170,7 +170,7 @@ async def test_parts_of_its_transaction_end_with_it_without_a_worker(ends: str) 
             state = await inspection.newest(flow.log, "x")
             assert state is not None
             if ends == "cancel":
-                await give_up(flow.log, Place("x", "shop"), WorkflowStuck("it polls"), state.claim)
+                await give_up(flow.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
                 await flow.handle("x").cancel()
             else:
                 await flow.handle("x").terminate()
@@ -201,10 +201,10 @@ async def test_one_whose_terminator_died_is_ended_by_who_takes_it_over(cluster: 
         await flow.start(parlour.holds.call(), id="x")
         state = await inspection.newest(flow.log, "x")
         assert state is not None
-        there = await inspection.call_of(flow.log, "x", state)
+        there = await inspection.started_call(flow.log, "x", state)
         assert there is not None
         blocked = Claimed("x", "", 0, there.start, there.name, there.digest, "shop", blocked=f"{TERMINATED}: late")
-        await flow.log.append(claim(Place("x", "shop"), blocked, state.claim, None))
+        await flow.log.append(claim(InstanceStreams("x", "shop"), blocked, state.claim, None))
         async with working(cluster, parlour.app, lease_s=LONG_S):
             assert "(late)" in await ended_words(flow, "x")
 
@@ -217,7 +217,7 @@ async def test_a_stuck_one_that_is_cancelled_gives_back_its_locks(cluster: Memor
         await worker.drain()
         state = await inspection.newest(worker.log, "x")
         assert state is not None
-        await give_up(worker.log, Place("x", "shop"), WorkflowStuck("it polls"), state.claim)
+        await give_up(worker.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
     async with working(cluster, parlour.app, "second", lease_s=LONG_S) as worker:
         await worker.handle("x").cancel()
         assert "blocked by WorkflowStuck" in await ended_words(worker.flow, "x")

@@ -12,8 +12,8 @@ from boki.testing import MemoryCluster
 from boki_common.runtime.bodies import ThreadBodies
 from bokiflow import App, Retry
 from bokiflow.execute.body import Tried, run_body
-from bokiflow.model.flush import EVENT_BYTES
 from bokiflow.model.outcomes import Outcome
+from bokiflow.model.record_batcher import EVENT_BYTES
 from libs.tests.flow.conftest import Inline, working
 
 APP = App("body")

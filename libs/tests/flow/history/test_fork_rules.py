@@ -10,22 +10,22 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App
-from bokiflow.history.fork_rules import Leaves, Ran, forked, leaves
+from bokiflow.history.fork_rules import CompletedCall, LeftBehind, forked, left_behind
+from bokiflow.model.delivery_order import RecordedEvents, in_order
 from bokiflow.model.flow_events import (
     Attempted,
     Begun,
     Cancelled,
     ChildEnded,
     Emitted,
+    EnclosingTransaction,
     Invoked,
     Signalled,
     Started,
     Stepped,
     Withdrawn,
-    Within,
 )
-from bokiflow.model.histories import History
-from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.history_fold import History
 from bokiflow.model.outcomes import Outcome, failed
 from libs.tests.flow.conftest import until, working
 from libs.tests.flow.shop import Shop
@@ -38,7 +38,7 @@ def step(key: str, outcome: Outcome = DONE) -> Stepped:
     return Stepped("x", key, "s", "", 0, outcome)
 
 
-def history(*records: Recorded) -> History:
+def history(*records: RecordedEvents) -> History:
     return History(Started("x", "n", "d", [[], {}], 0), 5, None, records, 5, 0)
 
 
@@ -47,9 +47,9 @@ def keys(found: History) -> list[str]:
 
 
 def test_a_fork_is_delivered_what_its_origin_was_in_the_same_order() -> None:
-    signal = Recorded(7, 3, 0, (), (Signalled("x", "t", 1),))
-    late = Recorded(9, 4, 6, (step("0:1"), Emitted("x", "0:2", "t", 1)))
-    last = Recorded(10, 5, 9, (step("0:3"),))
+    signal = RecordedEvents(7, 3, 0, (), (Signalled("x", "t", 1),))
+    late = RecordedEvents(9, 4, 6, (step("0:1"), Emitted("x", "0:2", "t", 1)))
+    last = RecordedEvents(10, 5, 9, (step("0:3"),))
     found = forked(history(signal, late, last), STARTED, None)
     assert keys(found) == ["0:1", "0:2", "Signalled", "0:3"], "delivered after what landed after it"
     assert all(one.seqnum < 10 for one in found.records)
@@ -58,15 +58,21 @@ def test_a_fork_is_delivered_what_its_origin_was_in_the_same_order() -> None:
 
 def test_a_fork_leaves_behind_what_ran_after_its_place_and_is_not_undone() -> None:
     outcomes = {"0:1": DONE, "0:2": failed(OSError()), "0:3": DONE, "0:4": failed(OSError())}
-    records = [Recorded(6 + at, 0, 5, (step(key, outcome),)) for at, (key, outcome) in enumerate(outcomes.items())]
-    assert leaves(history(*records), None) == Leaves((Ran("0:3", "s"),), "0:1"), "a compensation, though it undid 0:1"
-    assert leaves(history(*records), "0:1") == Leaves((Ran("0:1", "s"), Ran("0:3", "s")), "")
-    assert leaves(history(records[0]), None) == Leaves((), "0:1")
+    records = [
+        RecordedEvents(6 + at, 0, 5, (step(key, outcome),)) for at, (key, outcome) in enumerate(outcomes.items())
+    ]
+    assert left_behind(history(*records), None) == LeftBehind((CompletedCall("0:3", "s"),), "0:1"), (
+        "a compensation, though it undid 0:1"
+    )
+    assert left_behind(history(*records), "0:1") == LeftBehind(
+        (CompletedCall("0:1", "s"), CompletedCall("0:3", "s")), ""
+    )
+    assert left_behind(history(records[0]), None) == LeftBehind((), "0:1")
 
 
 def test_a_fork_leaves_before_what_failed_first_or_what_is_named() -> None:
     records = [
-        Recorded(6 + at, 0, 5, (one,))
+        RecordedEvents(6 + at, 0, 5, (one,))
         for at, one in enumerate([step("0:1"), step("0:2", failed(OSError())), step("0:3")])
     ]
     assert keys(forked(history(*records), STARTED, None)) == ["0:1"]
@@ -74,32 +80,32 @@ def test_a_fork_leaves_before_what_failed_first_or_what_is_named() -> None:
     assert keys(forked(history(*records), STARTED, "0:1")) == []
     with pytest.raises(boki.InvalidArgument, match="0:9"):
         forked(history(*records), STARTED, "0:9")
-    cancelled = Recorded(7, 0, 0, (), (Cancelled("x"),))
+    cancelled = RecordedEvents(7, 0, 0, (), (Cancelled("x"),))
     assert keys(forked(history(records[0], cancelled), STARTED, None)) == ["0:1"]
 
 
 def test_a_fork_while_a_child_runs_is_refused() -> None:
-    invoke = Recorded(6, 0, 5, (Invoked("x", "0:1", "x/0:1", "n", "d"), step("0:2")))
-    ended = Recorded(8, 0, 0, (), (ChildEnded("x", "0:1", "x/0:1", Outcome(1)),))
-    after = Recorded(9, 0, 8, (step("0:3"),))
+    invoke = RecordedEvents(6, 0, 5, (Invoked("x", "0:1", "x/0:1", "n", "d"), step("0:2")))
+    ended = RecordedEvents(8, 0, 0, (), (ChildEnded("x", "0:1", "x/0:1", Outcome(1)),))
+    after = RecordedEvents(9, 0, 8, (step("0:3"),))
     with pytest.raises(boki.InvalidArgument, match="x/0:1"):
         forked(history(invoke, ended, after), STARTED, "0:2")
     assert keys(forked(history(invoke, ended, after), STARTED, "0:3")) == ["0:1", "0:2", "0:1"]
 
 
 def test_children_of_attempts_of_transactions_are_not_those_of_a_fork() -> None:
-    attempt = Recorded(6, 0, 0, (Attempted("x", "0:1", "a", "x/0:1~a:1", "n", 0),))
-    done = Recorded(8, 0, 5, (step("0:1"), step("0:2", failed(OSError()))))
+    attempt = RecordedEvents(6, 0, 0, (Attempted("x", "0:1", "a", "x/0:1~a:1", "n", 0),))
+    done = RecordedEvents(8, 0, 5, (step("0:1"), step("0:2", failed(OSError()))))
     assert keys(forked(history(attempt, done), STARTED, None)) == ["0:1"]
-    part = Started("x", "n", "d", [[], {}], 0, parent="z", within=Within(b""))
+    part = Started("x", "n", "d", [[], {}], 0, parent="z", within=EnclosingTransaction(b""))
     with pytest.raises(boki.InvalidArgument, match="fork 'z'"):
         forked(history()._replace(started=part), STARTED, None)
 
 
 def test_what_older_programs_skip_counts_in_no_place_of_a_fork() -> None:
-    withdrawn = Recorded(6, 0, 5, (Begun("x", "0:1", "s"), Withdrawn("x", "0:1", "s")))
-    rest = Recorded(8, 0, 7, (step("0:1"), step("0:2", failed(OSError()))))
-    plain = Recorded(6, 0, 5, (Begun("x", "0:1", "s"),))
+    withdrawn = RecordedEvents(6, 0, 5, (Begun("x", "0:1", "s"), Withdrawn("x", "0:1", "s")))
+    rest = RecordedEvents(8, 0, 7, (step("0:1"), step("0:2", failed(OSError()))))
+    plain = RecordedEvents(6, 0, 5, (Begun("x", "0:1", "s"),))
     found, expected = (forked(history(one, rest), STARTED, None).started for one in (withdrawn, plain))
     assert (found.names, found.cursors) == (expected.names, expected.cursors) == ((("x", 2),), (5, 5, 8))
 

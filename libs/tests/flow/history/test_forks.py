@@ -11,7 +11,7 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
-from bokiflow.model import histories, records
+from bokiflow.model import history_fold, records
 from bokiflow.model.flow_events import PICKER, Checkpointed, Ended
 from bokiflow.retention.collect_rules import AGES
 from bokiflow.retention.collector import Collector
@@ -32,12 +32,12 @@ BROKEN = [True]
 @contextmanager
 def parts_of(size: int) -> Iterator[None]:
     """So many bytes make a history too long for a record: all is as with long ones, and quicker."""
-    before = histories.PART_DATA_BYTES
-    histories.PART_DATA_BYTES = size  # type: ignore[misc]
+    before = history_fold.PART_DATA_BYTES
+    history_fold.PART_DATA_BYTES = size  # type: ignore[misc]
     try:
         yield
     finally:
-        histories.PART_DATA_BYTES = before  # type: ignore[misc]
+        history_fold.PART_DATA_BYTES = before  # type: ignore[misc]
 
 
 class Shop:
@@ -142,7 +142,7 @@ async def test_what_is_left_of_a_fork_that_never_began_goes(cluster: MemoryClust
         await failed(book)
         log = Log(book)
         part = Checkpointed("y", 1, 0, 2, b"half")
-        place = records.Place("y", "shop")
+        place = records.InstanceStreams("y", "shop")
         await log.append(Contribution((place.history, place.to), {}, (part,)))
         async with working(mine, Shop().app) as worker:
             assert await worker.flow.known("y") is None, "nobody sees half of one"

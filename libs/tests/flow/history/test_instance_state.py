@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokiflow.history.instance_state import Held, held, status_of
+from bokiflow.history.instance_state import InstanceState, state_after, status_of
 from bokiflow.model.flow_events import Claimed, Ended, Started, Stepped, Tombed
 from bokiflow.model.outcomes import CANCELLED_OUTCOME, Outcome, failed
 
@@ -15,20 +15,24 @@ def ended(outcome: Outcome) -> Ended:
 
 def test_the_newest_record_of_the_fence_has_the_holder() -> None:
     end, claim = ended(Outcome(1)), Claimed("x", "b", start=2)
-    assert held(3, [STARTED]) == Held(3, "a", newest=STARTED)
-    assert held(4, [claim]) == Held(4, "b", newest=claim)
-    assert held(5, [Stepped("x", "0:1", "s", "", 0, Outcome(1)), end]) == Held(5, "", end, newest=end)
+    assert state_after(3, [STARTED]) == InstanceState(3, "a", newest=STARTED)
+    assert state_after(4, [claim]) == InstanceState(4, "b", newest=claim)
+    assert state_after(5, [Stepped("x", "0:1", "s", "", 0, Outcome(1)), end]) == InstanceState(5, "", end, newest=end)
     tomb = Tombed("x", end, 7, 8)
-    assert held(9, [tomb]) == Held(9, "", end, 8, tomb)
-    assert held(6, []) is None
-    starts = [Held(3, "a", newest=STARTED).start, Held(4, "b", newest=claim).start, Held(9, "", end, 8, tomb).start]
+    assert state_after(9, [tomb]) == InstanceState(9, "", end, 8, tomb)
+    assert state_after(6, []) is None
+    starts = [
+        InstanceState(3, "a", newest=STARTED).start,
+        InstanceState(4, "b", newest=claim).start,
+        InstanceState(9, "", end, 8, tomb).start,
+    ]
     assert starts == [3, 2, 1]
 
 
 def test_a_claim_that_gives_up_has_the_reason() -> None:
-    given_up = held(4, [Claimed("x", "", blocked="NonDeterminism: …")])
+    given_up = state_after(4, [Claimed("x", "", blocked="NonDeterminism: …")])
     assert given_up is not None and status_of(given_up.ended, given_up.blocked) == "blocked"
-    assert Held(3, "a", newest=STARTED).blocked == ""
+    assert InstanceState(3, "a", newest=STARTED).blocked == ""
 
 
 def test_ends_are_distinguished() -> None:

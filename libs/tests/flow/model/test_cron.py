@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import boki
-from bokiflow.model.cron import MANY, Missed, Skipped, Timing, check, due, next_ms, skipped, text
+from bokiflow.model.cron import FIRINGS_AT_ONCE, Missed, Skipped, Timing, check, due, next_ms, skipped, text
 
 DAY_MS = 86_400_000
 
@@ -77,7 +77,7 @@ def test_intervals_do_not_drift_and_looks_give_each_time_once(
         at = looked.until_ms
     assert found == sorted(set(found)) and all(after < one <= now for one in found)
     assert all(one % round(every * 1_000) == 0 for one in found)
-    assert at == now or len(found) == 3 * MANY
+    assert at == now or len(found) == 3 * FIRINGS_AT_ONCE
 
 
 @given(
@@ -93,12 +93,12 @@ def test_each_time_is_started_or_skipped(every: int, after: int, passed: int, la
     started = due(timing, after * 1_000, (after + passed) * 1_000).times
     left = skipped(timing, after * 1_000, (after + passed) * 1_000)
     if left is None:
-        assert list(started) == wanted[:MANY]
+        assert list(started) == wanted[:FIRINGS_AT_ONCE]
     else:
         out = [one for one in wanted if one not in started]
         out = out[: next((at for at, one in enumerate(out) if one > left.last_ms), len(out))]
-        assert left == Skipped(min(MANY, len(out)), out[0], out[-1])
-        assert all(one in started for one in wanted if one > left.last_ms) or len(started) >= MANY
+        assert left == Skipped(min(FIRINGS_AT_ONCE, len(out)), out[0], out[-1])
+        assert all(one in started for one in wanted if one > left.last_ms) or len(started) >= FIRINGS_AT_ONCE
 
 
 def test_a_time_is_told_in_the_zone_of_its_timing() -> None:
@@ -133,8 +133,8 @@ def test_the_newest_of_a_long_gap_is_found_beside_what_is_on_time() -> None:
 def test_all_that_was_missed_comes_in_parts() -> None:
     timing = Timing(every_s=1, missed="all")
     first = due(timing, 0, 250_000)
-    assert len(first.times) == MANY and first.until_ms == MANY * 1_000
-    assert len(due(timing, first.until_ms, 250_000).times) == MANY
+    assert len(first.times) == FIRINGS_AT_ONCE and first.until_ms == FIRINGS_AT_ONCE * 1_000
+    assert len(due(timing, first.until_ms, 250_000).times) == FIRINGS_AT_ONCE
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bokiflow.model.outcomes import (
     NOT_IN_ITS_MODULE,
     Failure,
     Outcome,
-    Recorded,
+    RecordedFailure,
     error_of,
     failed,
     lost_class,
@@ -335,7 +335,7 @@ def test_groups_come_back_with_their_errors() -> None:
 
 def test_an_error_that_is_recorded_again_is_recorded_unchanged() -> None:
     failure = Failure("gone:Declined", "no", ["visa"], known_by=AT_THE_FUNCTION)
-    assert failed(Recorded(failure)).error == failure
+    assert failed(RecordedFailure(failure)).error == failure
 
 
 def test_errors_of_older_records_have_no_stack() -> None:

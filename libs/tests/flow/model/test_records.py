@@ -7,7 +7,7 @@ from bokiflow.model.flow_events import Claimed, Emitted, Ended, Signalled, Start
 from bokiflow.model.outcomes import Outcome
 from bokilib.records import tags
 
-PLACE = records.Place("x", "g")
+PLACE = records.InstanceStreams("x", "g")
 K = tags.partition_of("x")
 
 

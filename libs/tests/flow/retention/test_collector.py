@@ -16,8 +16,8 @@ from boki_common.metrics import Metrics
 from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, Signalled
-from bokiflow.model.histories import encode
-from bokiflow.model.records import Place, send
+from bokiflow.model.history_fold import encode
+from bokiflow.model.records import InstanceStreams, send
 from bokiflow.retention import collector as collecting
 from bokiflow.retention.collect_rules import Histories
 from bokiflow.retention.collector import Collected, Collector
@@ -115,7 +115,7 @@ async def test_the_history_of_what_failed_is_kept_for_a_week_and_can_be_forked(
         await handle.signal("more", 7)
         with pytest.raises(ValueError, match="no"):
             await handle.result()
-        await worker.log.append(send(Place("x", "shop"), Signalled("x", "late", 1)))
+        await worker.log.append(send(InstanceStreams("x", "shop"), Signalled("x", "late", 1)))
         first = [one async for one in handle.steps()]
         for _ in range(6):
             await later(worker, clock, DAY_MS)
@@ -364,7 +364,7 @@ async def test_what_is_sent_to_who_is_over_goes_too(cluster: MemoryCluster, cloc
         await (await worker.start(shop.steps.call(1), id="over")).result()
         await worker.start(shop.wait.call(1), id="lives")
         for id in ("over", "nobody"):
-            await worker.log.append(send(Place(id, "shop"), Signalled(id, "go", 1)))
+            await worker.log.append(send(InstanceStreams(id, "shop"), Signalled(id, "go", 1)))
         await later(worker, clock, DAY_MS)
         await later(worker, clock, 2 * HOUR_MS)
         assert not await rows(book, "flow/wf/over") and not await rows(book, "flow/wf/nobody")

@@ -11,6 +11,7 @@ import pytest
 
 import bokiflow
 from bokiflow import App, NonDeterminism, Workflow
+from bokiflow.model.delivery_order import OrderedEvent
 from bokiflow.model.flow_events import (
     Cancelled,
     ChildEnded,
@@ -22,7 +23,6 @@ from bokiflow.model.flow_events import (
     Started,
     Stepped,
 )
-from bokiflow.model.history import OrderedEvent
 from bokiflow.model.outcomes import IN_ITS_MODULE, NOWHERE, Failure, Outcome
 from bokiflow.runtime.asks import RunBody, SetTimer, StopBody
 from bokiflow.runtime.instance import Instance

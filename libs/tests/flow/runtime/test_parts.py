@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokiflow.model.flow_events import Part, Within
+from bokiflow.model.flow_events import EnclosingTransaction, TransactionPart
 from bokiflow.runtime.parts import Parts
 
-FIRST, SECOND = Part(b"r1", b"w1"), Part(b"r2", b"w2")
+FIRST, SECOND = TransactionPart(b"r1", b"w1"), TransactionPart(b"r2", b"w2")
 
 
 def test_a_part_begins_with_what_those_before_it_wrote_and_by_itself() -> None:
     assert Parts(None).next() is None
-    parts = Parts(Within(b"context", (FIRST,)))
+    parts = Parts(EnclosingTransaction(b"context", (FIRST,)))
     parts.did([SECOND])
-    assert parts.next() == Within(b"context", (FIRST, SECOND))
+    assert parts.next() == EnclosingTransaction(b"context", (FIRST, SECOND))
     parts.under_way = True
     with pytest.raises(boki.InvalidArgument, match="one part"):
         parts.next()
 
 
 def test_what_goes_back_is_what_was_done_here_and_of_a_failure_only_what_was_read() -> None:
-    parts = Parts(Within(b"context", (FIRST,)))
+    parts = Parts(EnclosingTransaction(b"context", (FIRST,)))
     parts.did([SECOND])
     assert parts.back(failed=False) == (SECOND,)
-    assert parts.back(failed=True) == (Part(b"r2"),)
+    assert parts.back(failed=True) == (TransactionPart(b"r2"),)

@@ -13,7 +13,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, NonDeterminism, Worker, WorkflowBlocked
 from bokiflow.history import inspection
-from bokiflow.model.outcomes import AT_THE_FUNCTION, Failure, Recorded
+from bokiflow.model.outcomes import AT_THE_FUNCTION, Failure, RecordedFailure
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
 from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
@@ -157,7 +157,7 @@ async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is(
     await monday.tables.open(STOCK)
 
     async def take_as_before(row: OneRow) -> None:
-        raise Recorded(Failure(recorded, "none left", ["none left"], known_by=AT_THE_FUNCTION))
+        raise RecordedFailure(Failure(recorded, "none left", ["none left"], known_by=AT_THE_FUNCTION))
 
     @monday.app.workflow
     async def tries() -> None:

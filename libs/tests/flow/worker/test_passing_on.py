@@ -15,7 +15,7 @@ from bokiflow import App, Flow, Worker
 from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import Leaving, Resumed
-from bokiflow.model.records import Place
+from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import give_up
 from bokilib.append.log import Log
 from bokilib.records import tags
@@ -306,7 +306,7 @@ async def test_what_is_stuck_stays_with_the_owner_of_its_partition(cluster: Memo
         handle = await outside.start(new.find("flow").call(), id="x")
         state = await inspection.newest(outside.log, "x")
         assert state is not None
-        await give_up(outside.log, Place("x", "shop"), WorkflowStuck("it polls"), state.claim)
+        await give_up(outside.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
         async with (
             working(cluster, program(ran, "old", step=None), "old", lease_s=LONG_S) as old,
             working(cluster, new, "new", lease_s=LONG_S) as worker,

@@ -14,9 +14,9 @@ from bokiflow import App, NotRegistered, StepFailed, Worker
 from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.history.ends import waits_for_code
-from bokiflow.history.instance_state import Held
+from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import Checkpointed, Claimed, Signalled
-from bokiflow.model.records import Place
+from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import give_up, reason
 from bokilib.errors import UnknownEvent
 from bokilib.ports import BookPort
@@ -71,8 +71,8 @@ async def test_what_it_started_itself_and_lacks_another_program_runs(cluster: Me
 
 @pytest.mark.parametrize(("error", "waits"), [(NotRegistered("no x"), True), (StepFailed("NotRegistered: y"), False)])
 def test_a_reason_says_whether_other_code_may_go_on(error: Exception, waits: bool) -> None:
-    assert waits_for_code(Held(3, newest=Claimed("x", "", blocked=reason(error)))) is waits
-    assert not waits_for_code(Held(3, "w", newest=Claimed("x", "w")))
+    assert waits_for_code(InstanceState(3, newest=Claimed("x", "", blocked=reason(error)))) is waits
+    assert not waits_for_code(InstanceState(3, "w", newest=Claimed("x", "w")))
 
 
 def polling(ran: list[str], stuck: list[bool]) -> App:
@@ -118,7 +118,7 @@ async def test_a_stuck_workflow_that_is_resumed_at_any_moment_of_its_claim_runs_
         for one in turns:
             handle = await outside.start(app.find("polls").call(), id=f"x{one}")
             await handle.signal("go")
-            place, state = Place(handle.id, "shop"), await inspection.newest(outside.log, handle.id)
+            place, state = InstanceStreams(handle.id, "shop"), await inspection.newest(outside.log, handle.id)
             assert state is not None
             await give_up(outside.log, place, WorkflowStuck("it polls"), state.claim)
     async with working(cluster, app, lease_s=LONG_S) as worker:
@@ -142,7 +142,7 @@ async def test_a_history_that_cannot_be_read_blocks_its_workflow_alone(cluster: 
         for id in ("x", "well"):
             await outside.start(waits.call(), id=id)
         later = Checkpointed("x", await outside.log.book.now(), 0, 1, msgspec.msgpack.encode(("a later form",)))
-        await outside.log.append(Contribution((Place("x", "shop").history,), {}, (later,)))
+        await outside.log.append(Contribution((InstanceStreams("x", "shop").history,), {}, (later,)))
         async with working(cluster, app, lease_s=LONG_S) as worker:
             broken, well = (asyncio.create_task(worker.handle(id).result()) for id in ("x", "well"))
             await blocked(worker, "x")
@@ -184,7 +184,9 @@ async def test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_al
     async with bokiflow.Flow(app, (await cluster.connect()).book("shop"), hook=Hook()) as outside:
         for id in ("x", "well"):
             await outside.start(waits.call(), id=id)
-        await outside.log.append(Contribution((Place("x", "shop").history,), {}, (Signalled("x", "other", "lost"),)))
+        await outside.log.append(
+            Contribution((InstanceStreams("x", "shop").history,), {}, (Signalled("x", "other", "lost"),))
+        )
         async with working(cluster, app, hook=Hook(), lease_s=LONG_S) as worker:
             broken, well = (asyncio.create_task(worker.handle(id).result()) for id in ("x", "well"))
             await blocked(worker, "x")

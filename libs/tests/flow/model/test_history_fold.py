@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bokiflow.model import histories
+from bokiflow.model import history_fold
+from bokiflow.model.delivery_order import RecordedEvents, in_order
 from bokiflow.model.flow_events import (
     Begun,
     Checkpointed,
@@ -22,41 +23,47 @@ from bokiflow.model.flow_events import (
     Stepped,
     Withdrawn,
 )
-from bokiflow.model.histories import History, Kept
-from bokiflow.model.history import Recorded, in_order
+from bokiflow.model.history_fold import History, HistoryRecord
 from bokiflow.model.outcomes import Outcome
 from bokilib.errors import ForeignRecord, UnknownEvent
 
 STARTED = Started("x", "n", "d", [[], {}], 0)
 
 
-def begun(seqnum: int) -> Kept:
-    return Kept(Recorded(seqnum, seqnum, 0, started=STARTED), "a")
+def begun(seqnum: int) -> HistoryRecord:
+    return HistoryRecord(RecordedEvents(seqnum, seqnum, 0, started=STARTED), "a")
 
 
-def step(seqnum: int, seen: int, key: str) -> Kept:
-    return Kept(Recorded(seqnum, seqnum, seen, (Stepped("x", key, "s", "", 0, Outcome(1)),)), "a")
+def step(seqnum: int, seen: int, key: str) -> HistoryRecord:
+    return HistoryRecord(RecordedEvents(seqnum, seqnum, seen, (Stepped("x", key, "s", "", 0, Outcome(1)),)), "a")
 
 
-def signal(seqnum: int, value: int = 0) -> Kept:
-    return Kept(Recorded(seqnum, seqnum, 0, incoming=(Signalled("x", "t", value or seqnum),)), "b")
+def signal(seqnum: int, value: int = 0) -> HistoryRecord:
+    return HistoryRecord(RecordedEvents(seqnum, seqnum, 0, incoming=(Signalled("x", "t", value or seqnum),)), "b")
 
 
-def restart(seqnum: int, seen: int, run: int = 1) -> Kept:
+def restart(seqnum: int, seen: int, run: int = 1) -> HistoryRecord:
     made = Restarted("x", run, STARTED, 1, (), 0, carried_ms=77)
-    return Kept(Recorded(seqnum, seqnum, seen, (Stepped("x", "old", "s", "", 0, Outcome(1)),)), "a", made)
+    return HistoryRecord(
+        RecordedEvents(seqnum, seqnum, seen, (Stepped("x", "old", "s", "", 0, Outcome(1)),)), "a", made
+    )
 
 
-def checkpoint(seqnum: int, covers: int, history: History) -> list[Kept]:
-    data = histories.encode(history)
+def checkpoint(seqnum: int, covers: int, history: History) -> list[HistoryRecord]:
+    data = history_fold.encode(history)
     return [
-        Kept(Recorded(seqnum + at, seqnum + at, covers), "a", None, (Checkpointed("x", covers, at, len(data), part),))
+        HistoryRecord(
+            RecordedEvents(seqnum + at, seqnum + at, covers),
+            "a",
+            None,
+            (Checkpointed("x", covers, at, len(data), part),),
+        )
         for at, part in enumerate(data)
     ]
 
 
-def delivered(kept: list[Kept], gap: int = 0) -> list[object] | None:
-    found = histories.fold(kept, gap)
+def delivered(kept: list[HistoryRecord], gap: int = 0) -> list[object] | None:
+    found = history_fold.fold(kept, gap)
     if found is None:
         return None
     return [getattr(one.event, "key", getattr(one.event, "value", None)) for one in in_order(found.records)]
@@ -71,9 +78,9 @@ def test_a_history_begins_where_the_workflow_did() -> None:
 
 
 def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histories, "PART_DATA_BYTES", 40)
+    monkeypatch.setattr(history_fold, "PART_DATA_BYTES", 40)
     rows = [begun(1), step(2, 1, "a"), signal(3), step(5, 1, "b")]
-    base = histories.fold(rows, 0)
+    base = history_fold.fold(rows, 0)
     assert base is not None and base.carried_ms == 1
     parts = checkpoint(7, 5, base)
     assert len(parts) > 2
@@ -82,7 +89,7 @@ def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monke
     assert delivered(after, gap=6) is None, "what is above it may be missing"
     del after[2]
     assert delivered(after, gap=5) is None and delivered([*rows, *after]) == ["a", "b", 3, 6, "c"]
-    found = histories.fold([signal(6), *parts], 5)
+    found = history_fold.fold([signal(6), *parts], 5)
     assert found is not None and (found.start, found.carried_ms, found.covers) == (1, 6 + len(parts), 5)
 
 
@@ -91,30 +98,30 @@ def test_after_a_restart_only_what_was_not_delivered_counts() -> None:
     assert delivered(rows) == [4, 6, "b"]
     assert delivered(rows[3:], gap=3) == [4, 6, "b"] and delivered(rows[4:], gap=4) == [6, "b"]
     assert delivered(rows[4:], gap=6) is None
-    found = histories.fold(rows[4:], 4)
+    found = history_fold.fold(rows[4:], 4)
     assert found is not None and (found.start, found.carried_ms, found.begins) == (1, 77, STARTED)
 
 
 def test_a_checkpoint_keeps_the_restart_before_it_and_yields_to_the_one_after() -> None:
     rows = [begun(1), signal(2), restart(3, 1), step(5, 1, "a")]
-    base = histories.fold(rows, 0)
+    base = history_fold.fold(rows, 0)
     assert base is not None
     parts = checkpoint(6, 5, base)
     assert delivered(parts, gap=5) == ["a", 2]
-    found = histories.fold([*parts, step(7, 2, "b")], 5)
+    found = history_fold.fold([*parts, step(7, 2, "b")], 5)
     assert found is not None and found.restarted is not None and found.restarted.run == 1
     assert delivered([*parts, restart(8, 1, run=2)], gap=5) == [2], "delivered to nobody, and in the checkpoint only"
 
 
 def test_topics_are_those_of_all_runs() -> None:
-    emitted = Kept(Recorded(6, 6, 5, (Emitted("x", "k", "new", 1),)), "a")
+    emitted = HistoryRecord(RecordedEvents(6, 6, 5, (Emitted("x", "k", "new", 1),)), "a")
     made = restart(5, 1)
     assert made.restarted is not None
     first = made._replace(restarted=Restarted("x", 1, STARTED, 1, (), 0, topics=("old",)))
-    found = histories.fold([begun(1), first, emitted], 0)
+    found = history_fold.fold([begun(1), first, emitted], 0)
     assert found is not None and found.topics == ["old", "new"]
-    many = found._replace(records=[Recorded(9, 9, 0, tuple(Emitted("x", str(n), str(n), 1) for n in range(500)))])
-    assert len(histories.encode(many)) >= 3, "one part joins so many streams and no more"
+    many = found._replace(records=[RecordedEvents(9, 9, 0, tuple(Emitted("x", str(n), str(n), 1) for n in range(500)))])
+    assert len(history_fold.encode(many)) >= 3, "one part joins so many streams and no more"
 
 
 class OldRow(msgspec.Struct, array_like=True, frozen=True):
@@ -143,20 +150,22 @@ WITHDRAWN, AGAIN = Withdrawn("x", "0:1", "s"), Withdrawn("x", "0:1", "s", again=
 def drained() -> History:
     """A history with steps that a drain withdrew, in a record with others and in one of their own."""
     rows = [
-        Recorded(3, 3, 1, (BEGUN, WITHDRAWN, AGAIN, OTHER)),
-        Recorded(4, 4, 3, (WITHDRAWN,)),
-        Recorded(5, 5, 4, (AGAIN, Stepped("x", "0:1", "s", "", 0, Outcome(1)))),
+        RecordedEvents(3, 3, 1, (BEGUN, WITHDRAWN, AGAIN, OTHER)),
+        RecordedEvents(4, 4, 3, (WITHDRAWN,)),
+        RecordedEvents(5, 5, 4, (AGAIN, Stepped("x", "0:1", "s", "", 0, Outcome(1)))),
     ]
     return History(STARTED, 1, None, rows, 5, 1)
 
 
 def of_data(data: bytes) -> History | None:
     """A history of which only a checkpoint is left."""
-    return histories.fold([Kept(Recorded(9, 9, 5), "a", None, (Checkpointed("x", 5, 0, 1, data),))], 5)
+    return history_fold.fold(
+        [HistoryRecord(RecordedEvents(9, 9, 5), "a", None, (Checkpointed("x", 5, 0, 1, data),))], 5
+    )
 
 
 def test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_know() -> None:
-    (data,) = histories.encode(drained())
+    (data,) = history_fold.encode(drained())
     old = msgspec.msgpack.decode(data, type=OldData)
     assert [row.own for row in old.rows] == [(BEGUN, OTHER), (), (drained().records[2].own[1],)]
     found = of_data(data)
@@ -165,8 +174,8 @@ def test_a_program_of_before_reads_a_checkpoint_with_events_that_it_does_not_kno
 
 def test_a_checkpoint_without_such_events_is_encoded_as_before() -> None:
     rows = (OldRow(3, 3, 1, (BEGUN, OTHER), (Signalled("x", "t", 1),)),)
-    one = Recorded(3, 3, 1, (BEGUN, OTHER), (Signalled("x", "t", 1),))
-    assert histories.encode(History(STARTED, 1, None, [one], 5, 1)) == [
+    one = RecordedEvents(3, 3, 1, (BEGUN, OTHER), (Signalled("x", "t", 1),))
+    assert history_fold.encode(History(STARTED, 1, None, [one], 5, 1)) == [
         msgspec.msgpack.encode(OldData(STARTED, 1, None, rows))
     ]
 

@@ -37,7 +37,7 @@ from bokiflow.model.flow_events import (
 Own: TypeAlias = Delivered | Effect | Note
 
 
-class Recorded(NamedTuple):
+class RecordedEvents(NamedTuple):
     """What one record has of one workflow."""
 
     seqnum: int
@@ -60,7 +60,7 @@ class OrderedEvent(NamedTuple):
     event: Own | Incoming
 
 
-def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent]) -> Recorded:
+def recorded_events(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent]) -> RecordedEvents:
     """Sorts the events of one record, all of one workflow."""
     own: list[Own] = []
     incoming: list[Incoming] = []
@@ -76,7 +76,7 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
                 seen = event.seen
         elif isinstance(event, Started):
             started = begun(event, time_ms)
-    return Recorded(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)
+    return RecordedEvents(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)
 
 
 def begun(started: Started, time_ms: int) -> Started:
@@ -102,7 +102,7 @@ def begun_before(ended: Ended) -> Started:
     )
 
 
-def locks_of(records: Iterable[Recorded]) -> tuple[list[Queued], list[Locked]]:
+def locks_of(records: Iterable[RecordedEvents]) -> tuple[list[Queued], list[Locked]]:
     """Return the places in lock queues that a history ends with: those where the workflow waits, and the locks that it holds."""
     waiting: dict[str, Queued] = {}
     held: dict[str, Locked] = {}
@@ -118,7 +118,7 @@ def locks_of(records: Iterable[Recorded]) -> tuple[list[Queued], list[Locked]]:
     return list(waiting.values()), list(held.values())
 
 
-def parts_left(records: Iterable[Recorded]) -> list[Attempted]:
+def parts_left(records: Iterable[RecordedEvents]) -> list[Attempted]:
     """Return the parts of transactions that may run although nothing waits for them, once no worker runs the workflow.
 
     A worker records that it abandons a part before it records how the transaction ended: so that end accounts for all parts.
@@ -134,7 +134,7 @@ def parts_left(records: Iterable[Recorded]) -> list[Attempted]:
     return [part for parts in left.values() for part in parts.values()]
 
 
-def in_order(records: Iterable[Recorded]) -> Iterator[OrderedEvent]:
+def in_order(records: Iterable[RecordedEvents]) -> Iterator[OrderedEvent]:
     """What was delivered, in order. See the module.
 
     Args:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from bokiflow.model.flow_events import Begun, Emitted, Signalled, Sleeping, Stepped, Withdrawn
-from bokiflow.model.flush import RECORD_BYTES, TAGS, Batch, Entry, Flush
 from bokiflow.model.outcomes import Outcome
+from bokiflow.model.record_batcher import RECORD_BYTES, TAGS, Batch, BatchEntry, RecordBatcher
 
 
-def step(key: str, value: object = None) -> Entry:
-    return Entry(Stepped("x", key, "s", "", 0, Outcome(value)), delivers=True)
+def step(key: str, value: object = None) -> BatchEntry:
+    return BatchEntry(Stepped("x", key, "s", "", 0, Outcome(value)), delivers=True)
 
 
-def effect(key: str, tags: int = 0) -> Entry:
-    return Entry(Emitted("x", key, "t", 1), tags=tags)
+def effect(key: str, tags: int = 0) -> BatchEntry:
+    return BatchEntry(Emitted("x", key, "t", 1), tags=tags)
 
 
-def begun(key: str) -> Entry:
-    return Entry(Begun("x", key, "s"), begins=True)
+def begun(key: str) -> BatchEntry:
+    return BatchEntry(Begun("x", key, "s"), begins=True)
 
 
-SLEEP = Entry(Sleeping("x", "0:9", 5), lazy=True)
+SLEEP = BatchEntry(Sleeping("x", "0:9", 5), lazy=True)
 
 
 def keys(batch: Batch[str] | None) -> list[str]:
@@ -28,7 +28,7 @@ def keys(batch: Batch[str] | None) -> list[str]:
 
 
 def test_what_happens_while_a_record_is_under_way_is_the_next_one() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     flush.add(step("1"))
     flush.after("body")
     first = flush.next()
@@ -39,7 +39,7 @@ def test_what_happens_while_a_record_is_under_way_is_the_next_one() -> None:
 
 
 def test_an_open_record_is_closed_before_an_event_of_others_is_delivered() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     flush.add(step("1"))
     flush.saw(7)
     flush.add(step("2"))
@@ -51,7 +51,7 @@ def test_an_open_record_is_closed_before_an_event_of_others_is_delivered() -> No
 
 
 def test_effects_alone_stay_open() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     flush.add(effect("1"))
     flush.saw(7)
     flush.add(effect("2"))
@@ -60,7 +60,7 @@ def test_effects_alone_stay_open() -> None:
 
 
 def test_what_is_lazy_goes_with_something_else_or_not_at_all() -> None:
-    flush: Flush[str] = Flush(0)
+    flush: RecordBatcher[str] = RecordBatcher(0)
     flush.add(SLEEP)
     assert flush.next() is None
     flush.after("body")
@@ -75,7 +75,7 @@ def test_what_is_lazy_goes_with_something_else_or_not_at_all() -> None:
 
 
 def test_records_stay_within_the_bounds_of_the_log() -> None:
-    flush: Flush[str] = Flush(0)
+    flush: RecordBatcher[str] = RecordBatcher(0)
     for number in range(3):
         flush.add(step(str(number), "a" * (RECORD_BYTES // 2)))
     for number in range(3, 5):
@@ -88,15 +88,15 @@ def test_records_stay_within_the_bounds_of_the_log() -> None:
 
 
 def test_something_from_others_is_no_delivery_of_its_own() -> None:
-    flush: Flush[str] = Flush(0)
-    flush.add(Entry(Signalled("y", "t", 1)))
+    flush: RecordBatcher[str] = RecordBatcher(0)
+    flush.add(BatchEntry(Signalled("y", "t", 1)))
     flush.saw(5)
     found = flush.next()
     assert found is not None and found.seen == 5
 
 
 def test_while_it_holds_what_is_delivered_is_recorded_and_no_step_begins() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     for entry in (step("1"), effect("2"), begun("3"), effect("4")):
         flush.add(entry)
     flush.after("begin 3")
@@ -118,12 +118,12 @@ def test_while_it_holds_what_is_delivered_is_recorded_and_no_step_begins() -> No
             "6",
         ]
     )
-    flush.add(Entry(Withdrawn("x", "0", "s"), note=True))
+    flush.add(BatchEntry(Withdrawn("x", "0", "s"), note=True))
     assert keys(flush.next()) == ["0"]
 
 
 def test_while_it_holds_and_no_step_is_to_begin_all_is_recorded() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     flush.add(step("1"))
     flush.after("first")
     flush.hold(lambda after: False)
@@ -133,7 +133,7 @@ def test_while_it_holds_and_no_step_is_to_begin_all_is_recorded() -> None:
 
 
 def test_a_record_of_which_all_is_held_back_is_none() -> None:
-    flush: Flush[str] = Flush(3)
+    flush: RecordBatcher[str] = RecordBatcher(3)
     flush.add(step("1"))
     flush.saw(7)
     flush.add(begun("2"))

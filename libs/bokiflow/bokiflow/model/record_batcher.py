@@ -44,7 +44,7 @@ def size_of(value: object) -> int:
     return len(_encode(value))
 
 
-class Entry(NamedTuple):
+class BatchEntry(NamedTuple):
     """One event to append.
 
     Attributes:
@@ -68,7 +68,7 @@ class Batch(Generic[A]):
 
     def __init__(self, seen: int) -> None:
         self.seen = seen
-        self.entries: list[Entry] = []
+        self.entries: list[BatchEntry] = []
         self.after: list[A] = []
         self.size = 0
         self.tags = 0
@@ -84,7 +84,7 @@ class Batch(Generic[A]):
         return any(not entry.lazy for entry in self.entries)
 
 
-class Flush(Generic[A]):
+class RecordBatcher(Generic[A]):
     """See the module.
 
     Attributes:
@@ -95,7 +95,7 @@ class Flush(Generic[A]):
     def __init__(self, seen: int, history_bytes: int = 0) -> None:
         self.seen = seen
         self.bytes = history_bytes
-        self.held: Final[list[Entry]] = []
+        self.held: Final[list[BatchEntry]] = []
         self._holds = False
         self._closed: deque[Batch[A]] = deque()
         self._open: Batch[A] = Batch(seen)
@@ -107,7 +107,7 @@ class Flush(Generic[A]):
         self.seen = max(self.seen, seqnum)
         self._open.seen = self.seen
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BatchEntry) -> None:
         """Something happened. What it causes is added right after it."""
         if self._holds and self._is_held(entry):
             self.held.append(entry)
@@ -141,7 +141,7 @@ class Flush(Generic[A]):
                 batch.after = [what for what in batch.after if stays(what)]
         self._closed = deque(batch for batch in self._closed if batch.entries or batch.after)
 
-    def _is_held(self, entry: Entry) -> bool:
+    def _is_held(self, entry: BatchEntry) -> bool:
         return entry.begins or (bool(self.held) and not entry.delivers and not entry.note)
 
     def drop(self, event_key: str) -> None:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bokiflow.model.delivery_order import Own, RecordedEvents
 from bokiflow.model.flow_events import (
     PASSED,
     Checkpointed,
@@ -30,8 +31,7 @@ from bokiflow.model.flow_events import (
     Restarted,
     Started,
 )
-from bokiflow.model.flush import AROUND_BYTES, size_of
-from bokiflow.model.history import Own, Recorded
+from bokiflow.model.record_batcher import AROUND_BYTES, size_of
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.retention.checkpoint_rules import PART_BYTES, CheckpointPart, WholeCheckpoint, newest_first, split
 
@@ -41,7 +41,7 @@ PART_TOPICS: Final = 200
 """Streams of what a workflow emitted, that one part joins."""
 
 
-class _Row(msgspec.Struct, array_like=True, frozen=True):
+class _CheckpointRecord(msgspec.Struct, array_like=True, frozen=True):
     """One record of a history."""
 
     seqnum: int
@@ -51,7 +51,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     incoming: tuple[Incoming, ...]
 
 
-class _Data(msgspec.Struct, array_like=True, frozen=True):
+class _CheckpointData(msgspec.Struct, array_like=True, frozen=True):
     """The contents of a checkpoint.
 
     Attributes:
@@ -62,30 +62,30 @@ class _Data(msgspec.Struct, array_like=True, frozen=True):
     started: Started
     start: int
     restarted: Restarted | None
-    rows: tuple[_Row, ...]
+    rows: tuple[_CheckpointRecord, ...]
     passed: tuple[tuple[int, int, msgspec.Raw], ...] = ()
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _EventTag(msgspec.Struct, array_like=True):
     kind: str
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_Data)
-_heads: Final = msgspec.msgpack.Decoder(_Head)
+_decoder: Final = msgspec.msgpack.Decoder(_CheckpointData)
+_heads: Final = msgspec.msgpack.Decoder(_EventTag)
 _passed: Final[dict[str, msgspec.msgpack.Decoder[Own]]] = {
     str(kind.__struct_config__.tag): msgspec.msgpack.Decoder(kind) for kind in PASSED
 }
 
 
-class Kept(NamedTuple):
+class HistoryRecord(NamedTuple):
     """One record of the stream of a history, as it was read.
 
     Attributes:
         by: who wrote it. restarted, checkpoints: what it has of these.
     """
 
-    recorded: Recorded
+    recorded: RecordedEvents
     by: str
     restarted: Restarted | None = None
     checkpoints: tuple[Checkpointed, ...] = ()
@@ -102,7 +102,7 @@ class History(NamedTuple):
     started: Started
     start: int
     restarted: Restarted | None
-    records: Sequence[Recorded]
+    records: Sequence[RecordedEvents]
     covers: int
     carried_ms: int
 
@@ -120,7 +120,7 @@ class History(NamedTuple):
 
 
 def _encode(history: History) -> bytes:
-    rows: list[_Row] = []
+    rows: list[_CheckpointRecord] = []
     passed: list[tuple[int, int, Own]] = []
     for at, one in enumerate(history.records):
         own: list[Own] = []
@@ -129,12 +129,12 @@ def _encode(history: History) -> bytes:
                 passed.append((at, len(own), event))
             else:
                 own.append(event)
-        rows.append(_Row(one.seqnum, one.time_ms, one.seen, tuple(own), one.incoming))
+        rows.append(_CheckpointRecord(one.seqnum, one.time_ms, one.seen, tuple(own), one.incoming))
     data = (history.started, history.start, history.restarted, rows)
     return _encoder.encode((*data, passed) if passed else data)
 
 
-def _decode(whole: WholeCheckpoint) -> tuple[_Data, list[Recorded]]:
+def _decode(whole: WholeCheckpoint) -> tuple[_CheckpointData, list[RecordedEvents]]:
     """Return the contents of a checkpoint and its records. Raises UnknownEvent, ForeignRecord."""
     passed: dict[int, list[tuple[int, Own]]] = {}
     try:
@@ -156,7 +156,7 @@ def _decode(whole: WholeCheckpoint) -> tuple[_Data, list[Recorded]]:
         own = list(row.own)
         for before, event in reversed(passed.get(at, ())):
             own.insert(before, event)
-        rows.append(Recorded(row.seqnum, row.time_ms, row.seen, tuple(own), row.incoming))
+        rows.append(RecordedEvents(row.seqnum, row.time_ms, row.seen, tuple(own), row.incoming))
     return data, rows
 
 
@@ -181,7 +181,7 @@ def encode(history: History) -> list[bytes]:
     return parts if len(parts) >= wanted else split(data, max(1, len(data) // wanted))
 
 
-def fold(kept: Sequence[Kept], gap: int) -> History | None:
+def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
     """The history, from records of its stream in order; None: it is not whole.
 
     Args:
@@ -211,11 +211,13 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
     trimmed = base.covers
     if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
         base = _since(base, restart)
-        trimmed = restart.recorded.seqnum  # whoever trims there has looked that nothing is needed (`shortening`)
+        trimmed = (
+            restart.recorded.seqnum
+        )  # whoever trims there has looked that nothing is needed (`history_checkpoint`)
     return _forked_when(base, begun) if gap <= trimmed else None
 
 
-def _forked_when(base: History, begun: Kept | None) -> History:
+def _forked_when(base: History, begun: HistoryRecord | None) -> History:
     """Return the history of a fork with the time of the record that started it: the checkpoint in that record lacks it."""
     forked_ms = 0 if begun is None or begun.recorded.started is None else begun.recorded.started.forked_ms
     if not forked_ms:
@@ -228,7 +230,7 @@ def _forked_when(base: History, begun: Kept | None) -> History:
     return base._replace(started=started, restarted=restarted)
 
 
-def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[CheckpointPart]:
+def _parts(kept: Sequence[HistoryRecord], begun: HistoryRecord | None) -> list[CheckpointPart]:
     """Parts of checkpoints, newest first: of those from before it began only what a fork begins with, if it is one."""
     start = 0 if begun is None else begun.recorded.seqnum
     before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
@@ -242,14 +244,14 @@ def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[CheckpointPart]:
     ]
 
 
-def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[Recorded]) -> History:
+def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[RecordedEvents]) -> History:
     data, rows = _decode(whole)
     above = [one for one in records if one.seqnum > whole.covers]
     start = data.start or whole.seqnum  # a fork begins with a checkpoint, in the record of its start
     return History(data.started, start, data.restarted, [*rows, *above], max(whole.covers, start), whole.time_ms)
 
 
-def _since(base: History, restart: Kept) -> History:
+def _since(base: History, restart: HistoryRecord) -> History:
     """What counts from a restart on."""
     place, seen = restart.recorded.seqnum, restart.recorded.seen
     records = []
