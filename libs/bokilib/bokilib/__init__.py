@@ -25,6 +25,8 @@ from bokilib.errors import (
     ForeignRecord,
     NoPayloadHook,
     NotEncodable,
+    PayloadHookFailed,
+    PayloadHookUnavailable,
     UnknownEvent,
 )
 from bokilib.follow.follower import Follower
@@ -58,6 +60,8 @@ __all__ = [
     "NoPayloadHook",
     "NotEncodable",
     "PayloadHook",
+    "PayloadHookFailed",
+    "PayloadHookUnavailable",
     "Picker",
     "Trimmer",
     "UnknownEvent",

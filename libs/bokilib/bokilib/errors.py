@@ -2,7 +2,8 @@
 
 BokiError
 ├── UsageError      AtomicTooLarge, NotEncodable
-└── LogBookError    Fenced, ForeignRecord, UnknownEvent, NoPayloadHook, AppendUnknown (perhaps applied)
+└── LogBookError    Fenced, ForeignRecord, UnknownEvent, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable,
+                    AppendUnknown (perhaps applied)
 """
 
 from __future__ import annotations
@@ -66,6 +67,28 @@ class NoPayloadHook(LogBookError):
         expected: the name of the hook that wrote it.
         found: the name of this program's hook, or None.
     """
+
+
+class PayloadHookFailed(LogBookError):
+    """A payload hook raised an error that is not Boki's, which is the cause. Nothing was sent.
+
+    Attributes:
+        hook: its name.
+        seqnum: of the record that it could not open; absent where it could not seal one.
+    """
+
+    definite = True
+
+
+class PayloadHookUnavailable(LogBookError):
+    """A payload hook raised an OSError, such as ConnectionError or TimeoutError, which is the cause: the same call may succeed later.
+
+    Attributes:
+        hook, seqnum: as of `PayloadHookFailed`.
+    """
+
+    retryable = True
+    definite = True
 
 
 class AppendUnknown(OutcomeUnknown):

@@ -105,8 +105,9 @@ class BookPort(Protocol):
 class PayloadHook(Protocol):
     """A transformation of the events of records before they are stored: compression, encryption, storage elsewhere.
 
-    All libraries of a book share one hook, because they share records. Errors of `seal` reach the caller of the append, and nothing
-    is sent.
+    All libraries of a book share one hook, because they share records. An OSError that it raises becomes `PayloadHookUnavailable`: the
+    libraries repeat the call later. Any other error becomes `PayloadHookFailed`, which is final: for the append, of which nothing is sent,
+    or for the one record, which is treated as unreadable. Errors of Boki (`BokiError`) are passed on as they are.
 
     Attributes:
         name: stored in each record that the hook sealed, so that the error of a reader without the hook can name it.

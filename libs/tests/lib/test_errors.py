@@ -9,8 +9,20 @@ from bokilib import errors
 def test_what_is_definite_and_whose_fault_it_is() -> None:
     assert issubclass(errors.AtomicTooLarge, boki.InvalidArgument)
     assert issubclass(errors.AppendUnknown, boki.OutcomeUnknown) and not errors.AppendUnknown.definite
-    for kind in (errors.Fenced, errors.ForeignRecord, errors.UnknownEvent, errors.NoPayloadHook):
+    for kind in (
+        errors.Fenced,
+        errors.ForeignRecord,
+        errors.UnknownEvent,
+        errors.NoPayloadHook,
+        errors.PayloadHookFailed,
+    ):
         assert issubclass(kind, boki.LogBookError) and kind.definite and not kind.retryable
+
+
+def test_a_hook_that_is_unavailable_may_be_called_again_and_one_that_failed_may_not() -> None:
+    unavailable = errors.PayloadHookUnavailable
+    assert issubclass(unavailable, boki.LogBookError) and unavailable.definite and unavailable.retryable
+    assert not issubclass(unavailable, errors.PayloadHookFailed), "what catches the failure takes it for final"
 
 
 async def test_an_unknown_outcome_can_be_asked() -> None:

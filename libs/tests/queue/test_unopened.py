@@ -56,7 +56,7 @@ class Keys:
 
     async def open(self, sealed: bytes) -> bytes:
         if sealed.startswith(b"s") and not self._has_key:
-            raise InvalidArgument("expected a key, found none")
+            raise KeyError("no key")
         return sealed[1:]
 
 

@@ -37,14 +37,14 @@ from bokiflow.model.history_fold import History, HistoryRecord, fold
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack, with_users_stack
 from bokilib.append.log import Log
-from bokilib.errors import ForeignRecord, NoPayloadHook, UnknownEvent
+from bokilib.errors import ForeignRecord, NoPayloadHook, PayloadHookFailed, UnknownEvent
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 
 MANY: Final = 1_024
 ATTEMPTS: Final = 3
 """Of reading a history while it is shortened."""
-UNREADABLE: Final = (UnknownEvent, ForeignRecord, NoPayloadHook)
+UNREADABLE: Final = (UnknownEvent, ForeignRecord, NoPayloadHook, PayloadHookFailed)
 """Errors of a record that this program cannot read, now or later."""
 RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
-from bokilib.errors import AppendUnknown, NoPayloadHook
+from boki_common.runtime.bodies import interrupted
+from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
 from bokilib.records.conflict_rules import Expected, Moved, moved
@@ -152,10 +153,20 @@ class Log:
         return Log(book, hook=self._hook)
 
     async def encode(self, events: Sequence[Event], seen: int = 0) -> bytes:
-        """Return the data of a record with these events. An error of the payload hook is passed on."""
+        """Return the data of a record with these events.
+
+        Raises:
+            PayloadHookFailed: the payload hook raised an error.
+        """
         if self._hook is None:
             return records.encode(self.by, seen, events)
-        sealed = await self._hook.seal(records.encode_events(events))
+        encoded = records.encode_events(events)
+        try:
+            sealed = await self._hook.seal(encoded)
+        except BaseException as error:
+            if _passes(error):
+                raise
+            raise _hook_error(error, self._hook.name, "to seal a record") from error
         return records.encode_hooked(self.by, seen, self._hook.name, sealed)
 
     async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
@@ -225,7 +236,8 @@ class Log:
         Raises:
             ForeignRecord: no library wrote the record.
             UnknownEvent: a later version wrote it.
-            NoPayloadHook: it was sealed by a hook that this log was not given. Errors of the hook itself are passed on.
+            NoPayloadHook: it was sealed by a hook that this log was not given.
+            PayloadHookFailed: the payload hook raised an error.
         """
         self._clock.observe(record.time_ms, asyncio.get_running_loop().time())
         envelope = records.open_record(record.seqnum, record.data)
@@ -240,7 +252,13 @@ class Log:
                 expected=hooked.hook,
                 found=found,
             )
-        return records.with_events(record.seqnum, envelope, await self._hook.open(hooked.data))
+        try:
+            opened = await self._hook.open(hooked.data)
+        except BaseException as error:
+            if _passes(error):
+                raise
+            raise _hook_error(error, hooked.hook, f"to open record {record.seqnum}", seqnum=record.seqnum) from error
+        return records.with_events(record.seqnum, envelope, opened)
 
     def now_ms(self) -> int:
         """Return the log's time in milliseconds: that of the newest record opened here plus the time passed since, or 0 if none was.
@@ -281,6 +299,19 @@ class Log:
             if isinstance(item, boki.Gap):
                 raise item.error()
             yield Read(item, await self.open(item))
+
+
+def _passes(error: BaseException) -> bool:
+    """Return whether an error out of a payload hook is Boki's, or ends this task or program."""
+    task = asyncio.current_task()
+    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return isinstance(error, BokiError) or cancelled or interrupted(error)
+
+
+def _hook_error(error: BaseException, hook: str, call: str, **facts: int) -> PayloadHookFailed | PayloadHookUnavailable:
+    kind = PayloadHookUnavailable if isinstance(error, OSError) else PayloadHookFailed
+    text = f"payload hook {hook!r} was called {call} and raised {type(error).__name__}: {error}"
+    return kind(text, hook=hook, **facts)
 
 
 async def _final_outcome(ticket: TicketPort) -> boki.Outcome:

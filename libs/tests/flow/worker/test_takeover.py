@@ -18,7 +18,7 @@ from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import Checkpointed, Claimed, Signalled
 from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import give_up, reason
-from bokilib.errors import UnknownEvent
+from bokilib.errors import PayloadHookFailed, UnknownEvent
 from bokilib.ports import BookPort
 from bokilib.records.contribution import Contribution
 from libs.tests.flow.conftest import until, working
@@ -190,7 +190,7 @@ async def test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_al
         async with working(cluster, app, hook=Hook(), lease_s=LONG_S) as worker:
             broken, well = (asyncio.create_task(worker.handle(id).result()) for id in ("x", "well"))
             await blocked(worker, "x")
-            with pytest.raises(LookupError, match="no key"):
+            with pytest.raises(PayloadHookFailed, match="no key"):
                 await broken
             await outside.handle("well").signal("go", "done")
             assert await well == "done"

@@ -11,7 +11,14 @@ import boki
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokilib.append.log import Incarnations, Log, LogClock
-from bokilib.errors import AppendUnknown, AtomicTooLarge, ForeignRecord, NoPayloadHook
+from bokilib.errors import (
+    AppendUnknown,
+    AtomicTooLarge,
+    ForeignRecord,
+    NoPayloadHook,
+    PayloadHookFailed,
+    PayloadHookUnavailable,
+)
 from bokilib.records import events
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
@@ -187,9 +194,34 @@ async def test_a_hook_that_fails_sends_nothing(book: boki.Book) -> None:
             raise OSError("no key")
 
     log = Log(book, hook=Broken())
-    with pytest.raises(OSError, match="no key"):
+    with pytest.raises(PayloadHookUnavailable, match="to seal a record and raised OSError: no key") as raised:
         await log.append(did("x"))
-    assert log.appends == 0
+    assert log.appends == 0 and isinstance(raised.value.__cause__, OSError) and raised.value.hook == "zip"
+
+
+@pytest.mark.parametrize("error", [KeyError("no key"), SystemExit(3), GeneratorExit(), asyncio.CancelledError()])
+async def test_whatever_a_hook_raises_at_a_record_is_an_error_of_that_record(
+    book: boki.Book, error: BaseException
+) -> None:
+    class Broken(Zipped):
+        async def open(self, sealed: bytes) -> bytes:
+            raise error
+
+    seqnum = await Log(book, hook=Zipped()).append(did("x"))
+    with pytest.raises(PayloadHookFailed, match=f"to open record {seqnum}") as raised:
+        await ids_of(book, Log(book, hook=Broken()))
+    assert raised.value.__cause__ is error and raised.value.seqnum == seqnum
+
+
+async def test_a_cancelled_call_of_a_hook_is_cancelled(book: boki.Book) -> None:
+    class Hangs(Zipped):
+        async def seal(self, events: bytes) -> bytes:
+            await asyncio.Event().wait()
+            return events
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await Log(book, hook=Hangs()).append(did("x"))
 
 
 async def test_incarnations_come_from_the_port_where_one_is_given(cluster: MemoryCluster) -> None:

@@ -12,7 +12,7 @@ from boki.testing import MemoryCluster
 from boki_common.errors import BokiError, InvalidArgument
 from bokilib import Contribution, Event, Follower, Log
 from bokilib.append.log import Read
-from bokilib.errors import ForeignRecord
+from bokilib.errors import ForeignRecord, PayloadHookFailed
 from bokilib.follow.follower import CURSOR_TAGS, Deliver, Subscriptions
 
 
@@ -104,6 +104,44 @@ async def test_what_no_library_wrote_is_reported_and_following_goes_on(
     last = await append(log, "a")
     await until(lambda: len(a) == 2)
     assert isinstance(a[0], ForeignRecord) and seqnums(a) == [last]
+
+
+class Fails:
+    """A payload hook whose calls to open a record raise the next of some errors."""
+
+    name = "fails"
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self._errors = list(errors)
+
+    async def seal(self, events: bytes) -> bytes:
+        return events
+
+    async def open(self, sealed: bytes) -> bytes:
+        error = self._errors.pop(0) if self._errors else None
+        if error is not None:
+            raise error
+        return sealed
+
+
+async def test_a_hook_that_fails_at_one_record_ends_no_stream(book: boki.Book) -> None:
+    log = Log(book, hook=Fails(None, KeyError("no key")))
+    a: list[Item] = []
+    async with Follower(log) as follower:
+        follower.add("a", 1, into(a))
+        first, broken, last = [await append(log, "a") for _ in range(3)]
+        await until(lambda: len(a) == 3)
+    assert isinstance(a[1], PayloadHookFailed) and a[1].seqnum == broken and seqnums(a) == [first, last]
+
+
+async def test_a_hook_that_is_unavailable_is_called_again(book: boki.Book) -> None:
+    log = Log(book, hook=Fails(ConnectionError("no service"), None))
+    a: list[Item] = []
+    async with Follower(log) as follower:
+        follower.add("a", 1, into(a))
+        both = [await append(log, "a"), await append(log, "b")]
+        await until(lambda: len(a) == 1)
+    assert seqnums(a) == both[:1]
 
 
 async def test_more_streams_than_a_cursor_takes_are_read_by_more_cursors(log: Log, follower: Follower) -> None:
