@@ -74,7 +74,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
     "libs/bokiflow/bokiflow/history/ends.py": "libs/tests/flow/client/test_terminating.py",
     "libs/bokiflow/bokiflow/worker/upkeep.py": "libs/tests/flow/retention/test_collector.py",
-    "libs/bokiflow/bokiflow/runtime/asks.py": "libs/tests/flow/runtime/test_instance.py",
+    "libs/bokiflow/bokiflow/runtime/commands.py": "libs/tests/flow/runtime/test_instance.py",
     "libs/bokiflow/bokiflow/execute/under_way.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/composing.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/hosting.py": "libs/tests/flow/client/test_flow.py",

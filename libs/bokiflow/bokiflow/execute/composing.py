@@ -21,7 +21,7 @@ from bokiflow.model.flow_events import Restarted, Started
 from bokiflow.model.lock_rules import Enqueued
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, Batch, BatchEntry, size_of, within_bounds
-from bokiflow.runtime.asks import Spawn
+from bokiflow.runtime.commands import ChildStart
 from bokiflow.runtime.instance import Instance
 from bokilib.append.log import Log
 from bokilib.records import tags
@@ -71,7 +71,7 @@ class Composer:
         self.place: Final = place
         self.held: Final[dict[str, int | None]] = {place.own: claim}
         self._host: Final = host
-        self._spawns: dict[int, Spawn] = {}
+        self._spawns: dict[int, ChildStart] = {}
         self._children: dict[int, _Child] = {}
         self._places: dict[int, Enqueued] = {}
 
@@ -80,7 +80,7 @@ class Composer:
         self._places[id(event)] = enqueued
         return BatchEntry(event, delivers=True, tags=1, more_bytes=size_of(enqueued))
 
-    def entry(self, event: events.Effect, spawn: Spawn) -> BatchEntry:
+    def entry(self, event: events.Effect, spawn: ChildStart) -> BatchEntry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
         attributes_bytes = size_of(dict(spawn.attributes)) if spawn.attributes else 0
@@ -92,7 +92,7 @@ class Composer:
         """Return the entry that cancels a part of a transaction which nothing waits for any more, and records that."""
         event = events.Abandoned(self.place.id, part.key, part.child)
         notice = events.Cancelled(part.child, ABANDONED)
-        self._spawns[id(event)] = Spawn(notice=notice)
+        self._spawns[id(event)] = ChildStart(notice=notice)
         return BatchEntry(event, tags=2, more_bytes=size_of(notice), note=True)
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
@@ -198,7 +198,7 @@ def over(
     if instance.next is not None:
         return restarted(instance, start, topics, carried_ms), 0
     begun = instance.started
-    parts_bytes = size_of(instance.parts.back(failed=outcome.error is not None))
+    parts_bytes = size_of(instance.parts.for_caller(failed=outcome.error is not None))
     limit = SHARED_BYTES if begun.parent else EVENT_BYTES
     bounded = within_bounds(outcome, begun.name, max(0, limit - parts_bytes))
     made = ended(instance, start, bounded, topics, now_ms)
@@ -222,7 +222,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
         begun.parent_key,
         begun.attributes,
         tuple(topics),
-        instance.parts.back(failed=outcome.error is not None),
+        instance.parts.for_caller(failed=outcome.error is not None),
     )
 
 
@@ -238,11 +238,11 @@ def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms:
         instance.now_ms,
         tuple(topics),
         carried_ms,
-        instance.looks.cursor,
+        instance.reads.cursor,
     )
 
 
-def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, spans: Spans) -> Started:
+def _child(instance: Instance, event: events.Invoked, spawn: ChildStart, start: int, spans: Spans) -> Started:
     parent = instance.started
     assert spawn.workflow is not None
     started = Started(

@@ -40,17 +40,17 @@ from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.model.record_batcher import AROUND_BYTES, Batch, BatchEntry, RecordBatcher, size_of
 from bokiflow.model.stacks import stuck
 from bokiflow.runtime import transactional
-from bokiflow.runtime.asks import Look, RunBody, SetTimer, StopBody
 from bokiflow.runtime.calls import Workflow
+from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer, SnapshotRead
 from bokiflow.runtime.instance import Instance
-from bokiflow.runtime.lock_seats import TakeLock
-from bokiflow.runtime.transactional import Committing, Ran
+from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.transactional import ReadyTransaction, TransactionCommit
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
-_Item: TypeAlias = BodyEnded | StepWithdrawn | TimerDue | Turn | Received | Ran | Ready
+_Item: TypeAlias = BodyEnded | StepWithdrawn | TimerDue | Turn | Received | ReadyTransaction | Ready
 
 
 class _Faulted(NamedTuple):
@@ -240,8 +240,8 @@ class Executor:
         for _ in replay:
             self._look(lambda: self._replay_on(replay))
             return
-        for seat in self.instance.locks.taken.values():
-            self._host.locks.touched(seat.name)
+        for entry in self.instance.locks.queued.values():
+            self._host.locks.touched(entry.name)
         for part in self._parts_left:
             self._abandon(part)
         self._parts_left.clear()
@@ -251,14 +251,14 @@ class Executor:
 
     def _look(self, then: Callable[[], None]) -> None:
         """Asks for what the code looks at; nothing else is delivered meanwhile."""
-        if self._exclusive or not self.instance.looks.waiting or self._ending:
+        if self._exclusive or not self.instance.reads.waiting or self._ending:
             return
-        looks, place = list(self.instance.looks.waiting), self.instance.looks.cursor
+        looks, place = list(self.instance.reads.waiting), self.instance.reads.cursor
         self._run_exclusively(lambda: looking.answers(looks, place), lambda answers: self._looked(looks, answers, then))
 
-    def _looked(self, looks: Sequence[Look], answers: Sequence[Any], then: Callable[[], None]) -> None:
+    def _looked(self, looks: Sequence[SnapshotRead], answers: Sequence[Any], then: Callable[[], None]) -> None:
         for look, answer in zip(looks, answers, strict=True):
-            if self.instance.looks.waiting:  # else it ended
+            if self.instance.reads.waiting:  # else it ended
                 self.instance.answer(look, answer)
         then()
 
@@ -284,11 +284,13 @@ class Executor:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._inbox and not (self._ending or self._exclusive or self.instance.looks.waiting):
+        while self._inbox and not (self._ending or self._exclusive or self.instance.reads.waiting):
             first = self._inbox[0]
             if self._flush.held and not isinstance(first, BodyEnded | StepWithdrawn):
                 pass  # the code stands still but for steps that ran: the next worker delivers everything else
-            elif isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
+            elif isinstance(
+                first, ReadyTransaction | Ready
+            ):  # a record of its own: it waits for those before, and the next for it
                 if self._appending is not None or not self._flush.clean:
                     break
                 if isinstance(first, Ready):
@@ -311,13 +313,13 @@ class Executor:
             self._flush.add(BatchEntry(events.Waits(self.id)))
             self._send()
 
-    def _commit(self, ran: Ran) -> None:
+    def _commit(self, ran: ReadyTransaction) -> None:
         wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)
         if wait is None or ask is None:
             self._under_way.give_up(ran)  # the code waits for it no more
             return
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
-        one = Committing(ask, ran, self._composer.place, self._composer.held, event)
+        one = TransactionCommit(ask, ran, self._composer.place, self._composer.held, event)
         self._run_exclusively(
             one.commit, lambda became: self._committed(one, became), lambda: self._under_way.give_up(one.ran)
         )
@@ -340,7 +342,7 @@ class Executor:
     def _rides(self, ask: TakeLock) -> bool:
         """Whether a place in the lock's queue can go with what was done before; then a lock takes no record but that of its turn."""
         instance = self.instance
-        waits = instance.outcome is None and ask.key in instance.pending and ask.key not in instance.locks.taken
+        waits = instance.outcome is None and ask.key in instance.pending and ask.key not in instance.locks.queued
         return waits and not ask.try_ and self._flush.fills
 
     def _take_place_along(self, ask: TakeLock) -> None:
@@ -398,7 +400,7 @@ class Executor:
             self._host.locks.touched(event.name)
             placed = msgspec.structs.replace(event, number=seqnum)
             self.instance.deliver(placed, placed.at_ms)
-            self.instance.looks.cursor = seqnum
+            self.instance.reads.cursor = seqnum
             if isinstance(placed, events.Queued):
                 self._wait_turn(placed.key, placed.name, seqnum)
             self._collect()
@@ -417,8 +419,8 @@ class Executor:
 
         self._host.locks.wait(self.id, key, name, number, on_turn)
 
-    def _committed(self, one: Committing, became: int | Outcome) -> None:
-        ask, event = one.ask, one.event
+    def _committed(self, one: TransactionCommit, became: int | Outcome) -> None:
+        ask, event = one.command, one.event
         if isinstance(became, Outcome):
             self._ended(BodyEnded(ask.key, became))
         elif became == transactional.PARK:
@@ -426,7 +428,7 @@ class Executor:
         elif became > 0:
             self._flush.bytes += size_of(event) + AROUND_BYTES
             self.instance.deliver(event, event.at_ms)
-            self.instance.looks.cursor = became
+            self.instance.reads.cursor = became
             self._collect()
         elif ask.key in self.instance.pending:
             self._under_way.begin(*one.again(became))
@@ -439,10 +441,10 @@ class Executor:
             self._flush.saw(item.seqnum)
             self._flush.bytes += size_of(item.event) + AROUND_BYTES
             instance.deliver(item.event, item.time_ms)
-            instance.looks.cursor = max(instance.looks.cursor, item.seqnum)
+            instance.reads.cursor = max(instance.reads.cursor, item.seqnum)
             return
         now_ms = self._now_ms
-        assert not isinstance(item, Ran | Ready)
+        assert not isinstance(item, ReadyTransaction | Ready)
         if isinstance(item, Turn):
             if (wait := instance.pending.get(item.key)) is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
@@ -477,13 +479,13 @@ class Executor:
             if isinstance(event, events.Emitted):
                 self._topics[event.topic] = None
             self._flush.add(self._composer.entry(event, spawn))
-        while instance.asks:
-            ask = instance.asks.popleft()
+        while instance.commands:
+            ask = instance.commands.popleft()
             if isinstance(ask, TakeLock) and self._rides(ask):
                 self._take_place_along(ask)
             elif isinstance(ask, Body):
                 self._ask_body(ask)
-            elif isinstance(ask, StopBody):
+            elif isinstance(ask, CancelCommand):
                 self._under_way.stop(ask.key)
             elif isinstance(ask, SetTimer):
                 self._set_timer(ask)
@@ -523,18 +525,18 @@ class Executor:
     def _ask_body(self, ask: Body) -> None:
         if ask.key not in self.instance.pending:
             return
-        seat = self.instance.locks.taken.get(ask.key)
-        if seat is not None:  # it has its place since before a takeover
-            self._wait_turn(ask.key, seat.name, seat.number)
+        entry = self.instance.locks.queued.get(ask.key)
+        if entry is not None:  # it has its place since before a takeover
+            self._wait_turn(ask.key, entry.name, entry.number)
             return
-        if isinstance(ask, RunBody) and ask.key in self.instance.begun:
+        if isinstance(ask, RunStep) and ask.key in self.instance.begun:
             error = StepInterrupted(
                 f"step {ask.step.name!r} was begun, and it is not known how it ended: look whether it happened. If it did not, "
                 f"`boki flow fork {self.id}` does the step again; or catch StepInterrupted in the workflow"
             )
             self._ended(BodyEnded(ask.key, failed(error)))
             return
-        if isinstance(ask, RunBody) and ask.key in self.instance.withdrawn:
+        if isinstance(ask, RunStep) and ask.key in self.instance.withdrawn:
             again = events.Withdrawn(self.id, ask.key, ask.step.name, again=True)
             self._flush.add(BatchEntry(again, begins=True))
         self._flush.after(ask)
@@ -612,7 +614,7 @@ class Executor:
                 self._place_known(entry.event, seqnum)
         self._composer.acked(batch, seqnum)
         if batch.delivers:
-            self.instance.looks.cursor = max(self.instance.looks.cursor, seqnum)
+            self.instance.reads.cursor = max(self.instance.reads.cursor, seqnum)
         self._done(batch, seqnum)
         if self._inbox:
             self._schedule()

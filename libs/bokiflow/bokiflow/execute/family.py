@@ -32,7 +32,7 @@ from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Attempted, Cancelled, EnclosingTransaction, Ended, Started
 from bokiflow.model.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class, unfit_value
 from bokiflow.runtime.calls import IN_TRANSACTION, Caller, Workflow, names_of
-from bokiflow.runtime.parts import ONE_PART
+from bokiflow.runtime.transaction_parts import ONE_PART
 from bokiflow.runtime.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.errors import AppendUnknown
 from bokilib.records.contribution import Contribution, joined

@@ -12,20 +12,20 @@ from typing import Any
 
 from boki_common.errors import BokiError
 from bokiflow.errors import CannotLook
-from bokiflow.runtime.asks import Look
+from bokiflow.runtime.commands import SnapshotRead
 from bokilib.pauses import pauses
 
 
-async def answers(looks: Sequence[Look], place: int) -> list[Any]:
+async def answers(looks: Sequence[SnapshotRead], place: int) -> list[Any]:
     """Of each, as of a place. Raises CannotLook."""
     return list(await asyncio.gather(*(_answer(look, place) for look in looks)))
 
 
-async def _answer(look: Look, place: int) -> Any:
+async def _answer(look: SnapshotRead, place: int) -> Any:
     pause = pauses()
     while True:
         try:
-            return await look.ask(place)
+            return await look.read(place)
         except BokiError as error:
             if not error.retryable:
                 raise CannotLook(f"what a workflow looks at cannot be read: {type(error).__name__}: {error}") from error

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from bokiflow.runtime.asks import SetTimer
+from bokiflow.runtime.commands import SetTimer
 
 
 class TimerDue(NamedTuple):

@@ -22,14 +22,14 @@ from bokiflow.locks.lock_room import LockRoom, Ready
 from bokiflow.model.flow_events import Incoming, Started, TransactionPart
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime import transactional
-from bokiflow.runtime.asks import RunBody
 from bokiflow.runtime.calls import AnyStep
-from bokiflow.runtime.lock_seats import TakeLock
-from bokiflow.runtime.transactional import Ran, RanPart, RunTransaction, StagedTransaction
+from bokiflow.runtime.commands import RunStep
+from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.transactional import FinishedPart, ReadyTransaction, RunTransaction, StagedTransaction
 
 log = get_logger(__name__)
 
-Body: TypeAlias = RunBody | RunTransaction | TakeLock
+Body: TypeAlias = RunStep | RunTransaction | TakeLock
 
 
 class BodyEnded(NamedTuple):
@@ -64,7 +64,7 @@ class Received(NamedTuple):
     event: Incoming
 
 
-Ended: TypeAlias = BodyEnded | StepWithdrawn | Ran | Ready
+Ended: TypeAlias = BodyEnded | StepWithdrawn | ReadyTransaction | Ready
 
 
 class BodyHost(FamilyHost, Protocol):
@@ -110,7 +110,7 @@ class UnderWay:
         self._moved: Final = moved
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._transactions: dict[str, tuple[RunTransaction, Ran]] = {}
+        self._transactions: dict[str, tuple[RunTransaction, ReadyTransaction]] = {}
         self._given_up: Final[set[asyncio.Task[None]]] = set()
         """Ends of transactions that are given up."""
         self._steps: dict[str, tuple[AnyStep, Gate]] = {}
@@ -147,10 +147,10 @@ class UnderWay:
     ) -> None:
         """Run a body. `staged`: its store runs it already."""
         if self._host.finishing and staged is None:
-            if isinstance(ask, RunBody):
+            if isinstance(ask, RunStep):
                 self._withdrawn(ask.key, ask.step)
             return
-        if isinstance(ask, RunBody):
+        if isinstance(ask, RunStep):
             self._steps[ask.key] = ask.step, Gate(lambda: self._host.finishing)
         self._tasks[ask.key] = self._outer.create_task(
             self._body(ask, staged), name=f"bokiflow body of {self._started.id}"
@@ -186,7 +186,7 @@ class UnderWay:
         try:
             ended = await self._run(ask, staged)
         except NotBegun:
-            assert isinstance(ask, RunBody)
+            assert isinstance(ask, RunStep)
             if self._tasks.get(ask.key) is asyncio.current_task():
                 del self._tasks[ask.key], self._steps[ask.key]
                 self._withdrawn(ask.key, ask.step)
@@ -194,7 +194,7 @@ class UnderWay:
         except asyncio.CancelledError:
             if self._tasks.get(ask.key) is not asyncio.current_task():
                 raise
-            name = ask.step.name if isinstance(ask, RunBody) else ask.name
+            name = ask.step.name if isinstance(ask, RunStep) else ask.name
             error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
             ended = BodyEnded(ask.key, failed(error))
         except NonDeterminism as unfit:
@@ -202,13 +202,13 @@ class UnderWay:
         if self._tasks.get(ask.key) is asyncio.current_task():
             del self._tasks[ask.key]
             self._steps.pop(ask.key, None)
-            if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
+            if isinstance(ask, RunTransaction) and isinstance(ended, ReadyTransaction):
                 self._transactions[ask.key] = ask, ended
             self._on_ended(ended)
 
-    async def _run(self, ask: Body, staged: StagedTransaction[Outcome] | None) -> BodyEnded | Ran | Ready:
+    async def _run(self, ask: Body, staged: StagedTransaction[Outcome] | None) -> BodyEnded | ReadyTransaction | Ready:
         began_s, attempts, part = self._outer.time(), 1, None
-        if isinstance(ask, RunBody):
+        if isinstance(ask, RunStep):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
                 _, gate = self._steps[ask.key]
                 how = (self._host.bodies, self._started.id, ask.names, gate, self._host.failed_attempts)
@@ -218,9 +218,9 @@ class UnderWay:
                 self._ended_last = ask.step.name, self._outer.time()
         elif isinstance(ask, RunTransaction):
             ran = await self._transact(ask, staged)
-            if isinstance(ran, Ran):
+            if isinstance(ran, ReadyTransaction):
                 return ran
-            outcome, part = ran if isinstance(ran, RanPart) else (ran, None)
+            outcome, part = ran if isinstance(ran, FinishedPart) else (ran, None)
         else:
             found = await self._host.locks.look(ask, self._started.id, self.age)
             if not isinstance(found, Outcome):
@@ -230,7 +230,7 @@ class UnderWay:
 
     async def _transact(
         self, ask: RunTransaction, staged: StagedTransaction[Outcome] | None
-    ) -> Ran | RanPart | Outcome:
+    ) -> ReadyTransaction | FinishedPart | Outcome:
         attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved, self._called)
         with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
             ran = await transactional.run(ask, self._host.log, attempts, staged)
@@ -257,7 +257,7 @@ class UnderWay:
         self._tasks[task.get_name()] = task
         task.add_done_callback(lambda done: self._tasks.pop(done.get_name(), None))
 
-    def give_up(self, ran: Ran) -> None:
+    def give_up(self, ran: ReadyTransaction) -> None:
         """End a transaction that wanted to commit. Unlike `later` it is done also if the workflow is stopped at once."""
         task = self._outer.create_task(transactional.end(ran), name="bokiflow given up")
         self._given_up.add(task)

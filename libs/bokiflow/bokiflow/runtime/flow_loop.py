@@ -11,7 +11,7 @@ runs nothing by itself:
 - Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, which calls `fire` when they are due.
 - Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
   asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
-- A task is named by the task that made it (`step_paths`).
+- A task is named by the task that made it (`TaskPath`).
 - Code that never waits is stopped with `WorkflowStuck`: by a bound on turns of the loop, which is the same in every replay, and by the
   `guard` that a worker sets, which watches the clock.
 """
@@ -30,7 +30,6 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 from boki_common.runtime import confined
 from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
-from bokiflow.runtime.step_paths import TaskPath
 from bokilib.stacks import frames_of
 
 T = TypeVar("T")
@@ -59,11 +58,43 @@ class Timers(Protocol):
     def set_timer(self, key: str, due_ms: int) -> None:
         """`loop.fire(key)` shall be called, not before that time."""
 
-    def unset_timer(self, key: str) -> None:
+    def cancel_timer(self, key: str) -> None:
         """It shall not."""
 
     def misused(self, error: OnlyInSteps) -> None:
         """A thread called the loop, and the code that waits for it would wait for ever. Runs in the outer loop's thread."""
+
+
+class TaskPath:
+    """The name of a task, and counters that name what it does: the same in every replay, on every version of Python.
+
+    - The root task is `0`. The k-th task that task `p` makes is `p/k`, counted from 1.
+    - The n-th call in a task (a step, child, timer, receipt of a signal, random number) has the key `path:n`.
+    - A task that stands for its maker (that of `asyncio.wait_for` in Python 3.11) shares the name and the counters of its maker.
+    - After a restart names begin with `r<run>/`, so no run repeats a name of an earlier one.
+    """
+
+    __slots__ = ("calls", "path", "tasks")
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = path
+        self.tasks = 0
+        self.calls = 0
+
+    @classmethod
+    def root(cls, run: int = 0) -> TaskPath:
+        """The first task of a run."""
+        return cls(f"r{run}/0" if run else "0")
+
+    def child(self) -> TaskPath:
+        """The name of the next task that this one makes."""
+        self.tasks += 1
+        return TaskPath(f"{self.path}/{self.tasks}")
+
+    def key(self) -> str:
+        """The name of the next call in this task."""
+        self.calls += 1
+        return f"{self.path}:{self.calls}"
 
 
 class FlowFuture(asyncio.Future[T]):
@@ -306,7 +337,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         if isinstance(handle, _Timer) and self._waiting.pop(handle.key, None) is not None:
-            self._timers.unset_timer(handle.key)
+            self._timers.cancel_timer(handle.key)
 
     def create_future(self) -> asyncio.Future[Any]:
         caller = sys._getframe(1).f_code

@@ -46,12 +46,21 @@ from bokiflow.model.outcomes import (
     unfit_value,
 )
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, size_of
-from bokiflow.runtime.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.runtime.calls import AnyStep, Signature, Workflow, names_of
+from bokiflow.runtime.commands import (
+    CancelCommand,
+    CancelTimer,
+    ChildStart,
+    Command,
+    RunStep,
+    SetTimer,
+    SnapshotRead,
+    SnapshotReads,
+)
 from bokiflow.runtime.flow_loop import FlowLoop, FlowTask
-from bokiflow.runtime.lock_seats import LockSeats, Seat, TakeLock
-from bokiflow.runtime.mail import Mail
-from bokiflow.runtime.parts import Parts
+from bokiflow.runtime.lock_entries import LockEntries, LockEntry, TakeLock
+from bokiflow.runtime.signals import SignalQueue
+from bokiflow.runtime.transaction_parts import TransactionParts
 from bokiflow.runtime.transactional import RunTransaction, TransactionalStore, check_store
 from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge, NotEncodable
@@ -99,9 +108,9 @@ class Instance:
         self.started: Final = started
         self.workflow: Final = workflow
         self._names: Final = names_of(workflow.function)
-        self.effects: deque[tuple[Effect, Spawn]] = deque()
-        self.asks: deque[Ask] = deque()
-        self.looks: Final = Looks(0 if restarted is None else restarted.cursor or restarted.start)
+        self.effects: deque[tuple[Effect, ChildStart]] = deque()
+        self.commands: deque[Command] = deque()
+        self.reads: Final = SnapshotReads(0 if restarted is None else restarted.cursor or restarted.start)
         self.outcome: Outcome | None = None
         self.fault: Exception | None = None
         self.log: Log | None = None
@@ -111,14 +120,14 @@ class Instance:
         self.withdrawn: set[str] = set()
         """Keys of those that the history has as begun, and that did not begin."""
         self.pending: dict[str, _Wait] = {}
-        self.locks: Final = LockSeats(child=bool(started.parent))
-        self.parts: Final = Parts(started.within)
+        self.locks: Final = LockEntries(child=bool(started.parent))
+        self.parts: Final = TransactionParts(started.within)
         self.next: Json = None
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
         self._on_misuse: Callable[[OnlyInSteps], None] | None = None
-        self._mail: Final = Mail(() if restarted is None else restarted.unreceived)
+        self._signals: Final = SignalQueue(() if restarted is None else restarted.unreceived)
         self._inherited: dict[str, str] = {}
         """Of a fork: children that its origin had, by the calls that started them."""
         self._name = started.names[0][0] if started.names else self.id
@@ -137,7 +146,7 @@ class Instance:
     def waits(self) -> list[str]:
         """What the code waits for, for people."""
         steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
-        signals = [f"signal {topic!r}" for topic in self._mail.topics]
+        signals = [f"signal {topic!r}" for topic in self._signals.topics]
         return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
 
     @property
@@ -223,10 +232,10 @@ class Instance:
             default=-1,
         )
         cursors = self.started.cursors
-        self.looks.cursor = cursors[0] if cursors else self.looks.cursor or start
+        self.reads.cursor = cursors[0] if cursors else self.reads.cursor or start
         self._replaying = self.is_replayed = last >= 0
         self.begin(replaying=last >= 0)
-        while self.looks.waiting:
+        while self.reads.waiting:
             yield
         place = -1  # as a fork counts: without what older programs skip
         for at, one in enumerate(ordered):
@@ -242,17 +251,17 @@ class Instance:
                 self._name = next((name for name, upto in self.started.names if place < upto), self.id)
                 self._deliver(one.event, one.time_ms)
                 moved = cursors[place + 1] if place + 1 < len(cursors) else one.seqnum
-                self.looks.cursor = max(self.looks.cursor, moved)
-                while self.looks.waiting:
+                self.reads.cursor = max(self.reads.cursor, moved)
+                while self.reads.waiting:
                     yield
         self._replaying = self.is_replayed = False
 
-    def answer(self, look: Look, value: Any) -> None:
+    def answer(self, look: SnapshotRead, value: Any) -> None:
         """Delivers what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
-        assert self.looks.waiting and self.looks.waiting[0] is look, (
+        assert self.reads.waiting and self.reads.waiting[0] is look, (
             "looks are answered in the order in which they were asked"
         )
-        self.looks.waiting.popleft()
+        self.reads.waiting.popleft()
         if not look.future.done():
             self._run(lambda: look.future.set_result(value))
 
@@ -298,7 +307,7 @@ class Instance:
             self._stepped(event)
         elif isinstance(event, events.Queued | events.Locked):
             self._at(event.at_ms)
-            self._seated(event)
+            self._queued(event)
         elif isinstance(event, events.Fired):
             self._at(event.at_ms)
             if event.key not in self._loop.timers:
@@ -322,25 +331,25 @@ class Instance:
             found = self._at_place(f"the same with arguments {wait.digest}", event.key)
             raise self._other(f"{expected} with arguments {event.digest}", found)
         if isinstance(event, events.Stepped) and event.part is not None:
-            self.parts.did([event.part])
+            self.parts.add([event.part])
         self._resolve(event.key, wait, event.outcome)
 
-    def _seated(self, event: events.Queued | events.Locked) -> None:
+    def _queued(self, event: events.Queued | events.Locked) -> None:
         wait = self.pending.get(event.key)
         if wait is None or not wait.lock or wait.name != event.name:
             raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for(event.key))
-        seat = self.locks.taken[event.key] = Seat(event.key, event.name, event.number)
+        entry = self.locks.queued[event.key] = LockEntry(event.key, event.name, event.number)
         if isinstance(event, events.Locked):
-            self._resolve(event.key, wait, Outcome(seat.number))
+            self._resolve(event.key, wait, Outcome(entry.number))
 
     def _incoming(self, event: Incoming | Own) -> None:
         if isinstance(event, events.ChildEnded):
             wait = self.pending.get(event.key)
             if wait is not None and wait.child == event.child:
-                self.parts.did(event.parts)
+                self.parts.add(event.parts)
                 self._resolve(event.key, wait, event.outcome)
         elif isinstance(event, events.Signalled):
-            receiver = self._mail.deliver(event.topic, event.value)
+            receiver = self._signals.deliver(event.topic, event.value)
             if receiver is not None:
                 self._run(partial(receiver.set_result, event.value))
         elif isinstance(event, events.Cancelled):
@@ -378,10 +387,10 @@ class Instance:
         if not root.done():
             return
         self.outcome = self._ended(root)
-        self.looks.waiting.clear()
+        self.reads.waiting.clear()
         for key in list(self.pending):
-            self.asks.append(StopBody(key))
-        for key in list(self.locks.taken):
+            self.commands.append(CancelCommand(key))
+        for key in list(self.locks.queued):
             self.unlock(key)
 
     def _ended(self, root: FlowTask[Any]) -> Outcome:
@@ -415,7 +424,7 @@ class Instance:
         waits.sort(key=lambda one: one[0] != key)
         words = [self._at_place(what, at) for at, what in waits[:WAITS_SHOWN]]
         words += [f"{len(waits) - WAITS_SHOWN} more"] if len(waits) > WAITS_SHOWN else []
-        words += [f"signal {topic!r}" for topic in self._mail.topics[:WAITS_SHOWN]]
+        words += [f"signal {topic!r}" for topic in self._signals.topics[:WAITS_SHOWN]]
         return f"code that waits for {', '.join(words) or 'nothing'}"
 
     def _at_place(self, what: str, key: str) -> str:
@@ -434,10 +443,10 @@ class Instance:
     # -- Timers of the loop
 
     def set_timer(self, key: str, due_ms: int) -> None:
-        self.asks.append(SetTimer(key, due_ms))
+        self.commands.append(SetTimer(key, due_ms))
 
-    def unset_timer(self, key: str) -> None:
-        self.asks.append(UnsetTimer(key))
+    def cancel_timer(self, key: str) -> None:
+        self.commands.append(CancelTimer(key))
 
     # -- what the code calls (`calls.Context`, `in_workflow`)
 
@@ -445,8 +454,8 @@ class Instance:
         """See `calls.Context`."""
         key = self._loop.next_key()
         if step.how.at_most_once:
-            self.effects.append((Begun(self.id, key, step.name), Spawn()))
-        self.asks.append(RunBody(key, step, copied(args), copied(options), self._names))
+            self.effects.append((Begun(self.id, key, step.name), ChildStart()))
+        self.commands.append(RunStep(key, step, copied(args), copied(options), self._names))
         wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
         outcome = await self._wait(key, wait)
         return self._result(step.signature, key, wait, outcome)
@@ -458,14 +467,14 @@ class Instance:
         child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
         within = self._within()
-        self.effects.append((made, Spawn(workflow, stored, within=within)))
+        self.effects.append((made, ChildStart(workflow, stored, within=within)))
         wait = _Wait(self._loop.create_future(), workflow.name, made.digest, names_of(workflow.function), child)
         try:
             outcome = await self._wait(key, wait, part=within is not None)
         except asyncio.CancelledError:
             if not wait.future.done() or wait.future.cancelled():
                 notice = events.Cancelled(child, "its parent does not wait for it any more")
-                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(notice=notice)))
+                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), ChildStart(notice=notice)))
             raise
         return self._result(workflow.signature, key, wait, outcome)
 
@@ -474,7 +483,9 @@ class Instance:
     ) -> None:
         """See `in_workflow.launch`."""
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
-        self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes)))
+        self.effects.append(
+            (made, ChildStart(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes))
+        )
 
     def _within(self) -> EnclosingTransaction | None:
         """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
@@ -490,7 +501,7 @@ class Instance:
             outcome: Outcome = await wait.future
         except asyncio.CancelledError:
             if not wait.child:
-                self.asks.append(StopBody(key))
+                self.commands.append(CancelCommand(key))
             raise
         finally:
             self.pending.pop(key, None)
@@ -519,17 +530,17 @@ class Instance:
         check_store(store, self.log, shared=self.started.within is not None)
         within = self._within()
         places = names_of(body), self._names
-        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
+        self.commands.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
         wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
         return self._result(Signature(body), key, wait, outcome)
 
-    async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
+    async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> LockEntry:
         """See `locks.lock`. `unlock` of its key must follow."""
         key = self._loop.next_key()
         await self.locks.turn()
         try:
-            self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
+            self.commands.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
             future: asyncio.Future[Any] = self._loop.create_future()
             wait = _Wait(future, name, digest_of_call((shared, try_), {}), self._names, lock=True)
             outcome = await self._wait(key, wait)
@@ -538,13 +549,13 @@ class Instance:
             raise
         finally:
             self.locks.done()
-        return Seat(key, name, outcome.value)
+        return LockEntry(key, name, outcome.value)
 
     def unlock(self, key: str) -> None:
         """Gives a lock back, or does not wait for it any more; nothing, if it has no place in the queue."""
-        seat = self.locks.taken.pop(key, None)
-        if seat is not None:
-            self.effects.append((events.Unlocked(self.id, key, seat.name), Spawn()))
+        entry = self.locks.queued.pop(key, None)
+        if entry is not None:
+            self.effects.append((events.Unlocked(self.id, key, entry.name), ChildStart()))
 
     async def look(self, ask: Callable[[int], Awaitable[Any]]) -> Any:
         """What `ask` gives as of the newest place of which something was delivered; without a record, the same in each replay.
@@ -553,23 +564,23 @@ class Instance:
             ask: gives the same for one place whenever it is asked; what it raises that is not retryable blocks the workflow.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.looks.waiting.append(Look(future, ask))
+        self.reads.waiting.append(SnapshotRead(future, ask))
         return await future
 
     async def receive(self, topic: str) -> Any:
         """The next value of a topic: each is received once."""
-        return await self._mail.receive(topic, self._loop)
+        return await self._signals.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
         """See `in_workflow.emit`. Raises NotEncodable, AtomicTooLarge."""
         made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
-        self.effects.append((made, Spawn()))
+        self.effects.append((made, ChildStart()))
 
     def send(self, id: str, topic: str, value: object) -> None:
         """Signals another workflow, once."""
         key = self._loop.next_key()
         notice = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
-        self.effects.append((events.Sent(self.id, key, id, topic), Spawn(notice=notice)))
+        self.effects.append((events.Sent(self.id, key, id, topic), ChildStart(notice=notice)))
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         """See `in_workflow.restart`."""
@@ -586,7 +597,7 @@ class Instance:
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
         """What was sent, and nobody has received: (topic, value)."""
-        return self._mail.unreceived
+        return self._signals.unreceived
 
     def patched(self, name: str) -> bool:
         """Whether the code of after a change shall run; see `in_workflow.patched`."""
@@ -594,7 +605,7 @@ class Instance:
         if known is None:
             known = self._patches[name] = not self._replaying or name in self._patches
             if known:
-                self.effects.append((events.Patched(self.id, name, name), Spawn()))
+                self.effects.append((events.Patched(self.id, name, name), ChildStart()))
         return known
 
     def unique(self) -> str:

@@ -81,7 +81,7 @@ class SharedStore(Protocol):
         """A part of a transaction, after other parts that wrote this."""
 
 
-class InLog(Protocol[R_co]):
+class CommittedTransaction(Protocol[R_co]):
     """A staged transaction that committed."""
 
     @property
@@ -97,7 +97,7 @@ class StagedTransaction(Protocol[R_co]):
     async def ran(self) -> R_co:
         """Wait until a run of the body has ended; return what it returned. Raises what it raised: then the transaction has ended."""
 
-    async def commit(self, part: Callable[[R_co], Contribution]) -> InLog[R_co] | None:
+    async def commit(self, part: Callable[[R_co], Contribution]) -> CommittedTransaction[R_co] | None:
         """Commit it with the part that is made of what the body returned; return None if the body runs again."""
 
     async def end(self) -> None:
@@ -128,7 +128,7 @@ class RunTransaction(NamedTuple):
     places: tuple[Names, ...] = ()
 
 
-class Ran(NamedTuple):
+class ReadyTransaction(NamedTuple):
     """A transaction whose body ended, and that wants to commit: one that its store has staged, or else the transaction itself."""
 
     key: str
@@ -137,7 +137,7 @@ class Ran(NamedTuple):
     staged: StagedTransaction[Outcome] | None = None
 
 
-class RanPart(NamedTuple):
+class FinishedPart(NamedTuple):
     """A part of a transaction ended, and commits nothing."""
 
     outcome: Outcome
@@ -167,29 +167,29 @@ class _Raised(Exception):
 
 
 async def run(
-    ask: RunTransaction, log: Log, attempts: Attempts, staged: StagedTransaction[Outcome] | None = None
-) -> Ran | RanPart | Outcome:
+    command: RunTransaction, log: Log, attempts: Attempts, staged: StagedTransaction[Outcome] | None = None
+) -> ReadyTransaction | FinishedPart | Outcome:
     """Run a body against a new snapshot; return the outcome alone, if it raised: then nothing is written.
 
     Args:
         staged: the store runs it already.
     """
     pause = pauses()
-    if ask.losses and staged is None:
-        await asyncio.sleep(pause_after(log.by, ask.key, ask.losses))
+    if command.losses and staged is None:
+        await asyncio.sleep(pause_after(log.by, command.key, command.losses))
     while True:
         try:
-            if ask.within is not None:
-                return await _part(ask, ask.within, attempts)
-            if isinstance(ask.store, StagingStore):
-                return await _staged(ask, ask.store, attempts, staged)
-            tx = await ask.store.begin()
-            outcome = await _body(ask, tx, attempts)
+            if command.within is not None:
+                return await _part(command, command.within, attempts)
+            if isinstance(command.store, StagingStore):
+                return await _staged(command, command.store, attempts, staged)
+            tx = await command.store.begin()
+            outcome = await _body(command, tx, attempts)
             break
         except BaseException as error:  # whatever a body raises is its outcome, but for what the log will do later
             if interrupted(error) or _is_cancelled(error):
                 raise
-            ended = outcome_of(error.error if isinstance(error, _Raised) else error, ask.places)
+            ended = outcome_of(error.error if isinstance(error, _Raised) else error, command.places)
             if ended is not None:
                 return ended
         staged = None
@@ -197,7 +197,7 @@ async def run(
     if outcome.error is not None:
         tx.end()
         return outcome
-    return Ran(ask.key, outcome, tx)
+    return ReadyTransaction(command.key, outcome, tx)
 
 
 def outcome_of(error: BaseException, places: tuple[Names, ...]) -> Outcome | None:
@@ -228,20 +228,20 @@ def pause_after(seed: str, key: str, losses: int) -> float:
 
 
 async def _staged(
-    ask: RunTransaction, store: StagingStore, attempts: Attempts, staged: StagedTransaction[Outcome] | None
-) -> Ran | Outcome:
+    command: RunTransaction, store: StagingStore, attempts: Attempts, staged: StagedTransaction[Outcome] | None
+) -> ReadyTransaction | Outcome:
     """Have the store run a body. Raises what it raised (`_Raised`), and errors of the log."""
 
     async def body(tx: StoreTransaction) -> Outcome:
         try:
-            return await _body(ask, tx, attempts)
+            return await _body(command, tx, attempts)
         except BaseException as error:
             if interrupted(error) or _is_cancelled(error):
                 raise
             raise _Raised(error) from error
 
     if staged is None:
-        staged = store.stage(body, name=ask.name)
+        staged = store.stage(body, name=command.name)
     try:
         outcome = await staged.ran()
     except asyncio.CancelledError:
@@ -250,7 +250,7 @@ async def _staged(
     if outcome.error is not None:
         await staged.end()
         return outcome
-    return Ran(ask.key, outcome, staged=staged)
+    return ReadyTransaction(command.key, outcome, staged=staged)
 
 
 def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool) -> None:
@@ -270,16 +270,16 @@ def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool
         raise UnfitStore("expected a store whose transactions go across workflows, as bokistore.BokiStore's do")
 
 
-async def _part(ask: RunTransaction, within: EnclosingTransaction, attempts: Attempts) -> RanPart:
+async def _part(command: RunTransaction, within: EnclosingTransaction, attempts: Attempts) -> FinishedPart:
     """Run a body where the transaction reads that it is a part of. What it read counts whatever it raised.
 
     Raises:
         Errors that are retryable: it may be run again.
     """
-    assert isinstance(ask.store, SharedStore)
-    tx = ask.store.within(within.context, [part.written for part in within.parts])
+    assert isinstance(command.store, SharedStore)
+    tx = command.store.within(within.context, [part.written for part in within.parts])
     try:
-        outcome = await _body(ask, tx, attempts)
+        outcome = await _body(command, tx, attempts)
     except WorkflowCancelled:
         outcome = CANCELLED_OUTCOME
     except (asyncio.CancelledError, NonDeterminism):
@@ -287,18 +287,18 @@ async def _part(ask: RunTransaction, within: EnclosingTransaction, attempts: Att
     except BaseException as error:
         if interrupted(error) or (isinstance(error, BokiError) and error.retryable and not isinstance(error, Trimmed)):
             raise
-        outcome = failed(error, *ask.places)
+        outcome = failed(error, *command.places)
     tx.end()
     read, written = tx.part()
-    outcome = within_bounds(outcome, ask.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
-    return RanPart(outcome, TransactionPart(read) if outcome.error is not None else TransactionPart(read, written))
+    outcome = within_bounds(outcome, command.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
+    return FinishedPart(outcome, TransactionPart(read) if outcome.error is not None else TransactionPart(read, written))
 
 
-async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
+async def _body(command: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
     """Return what the body returned. A transaction whose body raised, or was cancelled, has ended."""
     attempts.begins(tx)
     try:
-        outcome = await _returned(ask, tx, attempts)
+        outcome = await _returned(command, tx, attempts)
     except BaseException:
         tx.end()
         raise
@@ -307,9 +307,9 @@ async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -
     return outcome
 
 
-async def _returned(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
+async def _returned(command: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
     try:
-        outcome = within_bounds(succeeded(await ask.body(tx)), ask.name)
+        outcome = within_bounds(succeeded(await command.body(tx)), command.name)
     except BaseException as error:
         if attempts.spoiled is None or attempts.spoiled is error or interrupted(error) or _is_cancelled(error):
             raise
@@ -322,12 +322,12 @@ async def _returned(ask: RunTransaction, tx: StoreTransaction, attempts: Attempt
 PAUSE_FIRST_S: Final = 0.002
 PAUSE_MOST_S: Final = 1.0
 
-AGAIN: Final = 0
+RUN_AGAIN: Final = 0
 PARK: Final = -1
-RUNS: Final = -2
+STORE_RUNS: Final = -2
 
 
-async def end(ran: Ran) -> None:
+async def end(ran: ReadyTransaction) -> None:
     """Give up a transaction that wanted to commit."""
     if ran.staged is not None:
         await ran.staged.end()
@@ -335,17 +335,17 @@ async def end(ran: Ran) -> None:
         ran.tx.end()
 
 
-class Committing:
+class TransactionCommit:
     """A transaction of a workflow on its way into the log.
 
     Attributes:
-        ask, ran: see there. event: what goes into the record for the workflow, of the newest run of the body.
+        command, ran: see there. event: what goes into the record for the workflow, of the newest run of the body.
     """
 
     def __init__(
         self,
-        ask: RunTransaction,
-        ran: Ran,
+        command: RunTransaction,
+        ran: ReadyTransaction,
         place: records.InstanceStreams,
         held: Mapping[str, int | None],
         event: Transacted,
@@ -354,17 +354,17 @@ class Committing:
         Args:
             place, held: of the workflow.
         """
-        self.ask: Final = ask
+        self.command: Final = command
         self.ran: Final = ran
         self.event = event
         self._place: Final = place
         self._held: Final = held
 
     def again(self, became: int) -> tuple[RunTransaction, StagedTransaction[Outcome] | None]:
-        """Return what begins the next run, after AGAIN or RUNS, as `UnderWay.begin` takes it."""
-        if became == RUNS:
-            return self.ask, self.ran.staged
-        return self.ask._replace(losses=self.ask.losses + 1), None
+        """Return what begins the next run, after RUN_AGAIN or STORE_RUNS, as `UnderWay.begin` takes it."""
+        if became == STORE_RUNS:
+            return self.command, self.ran.staged
+        return self.command._replace(losses=self.command.losses + 1), None
 
     def _part(self, outcome: Outcome) -> Contribution:
         """Make the workflow's part of the record: again, if the store runs the body again for it."""
@@ -372,22 +372,22 @@ class Committing:
         return records.own(self._place, self.event, self._held)
 
     async def commit(self) -> int | Outcome:
-        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else AGAIN (run it anew), PARK
-        (another worker runs the workflow) or RUNS (its store runs it again: `end` it if the workflow was stopped here meanwhile).
+        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else RUN_AGAIN (run it anew), PARK
+        (another worker runs the workflow) or STORE_RUNS (its store runs it again: `end` it if the workflow was stopped here meanwhile).
 
         Raises:
             Errors of the log: the outcome is unknown.
         """
-        ask, ran = self.ask, self.ran
+        command, ran = self.command, self.ran
         try:
             if ran.staged is not None:
                 committed = await ran.staged.commit(self._part)
-                return RUNS if committed is None else committed.seqnum
+                return STORE_RUNS if committed is None else committed.seqnum
             assert ran.tx is not None, "a transaction is staged, or here"
             ran.tx.add(self._part(ran.outcome))
-            return await ask.store.commit(ran.tx)
+            return await command.store.commit(ran.tx)
         except _Raised as raised:
-            return outcome_of(raised.error, self.ask.places) or AGAIN
+            return outcome_of(raised.error, self.command.places) or RUN_AGAIN
         except Fenced as fenced:
             return self._after(Conflict(str(fenced), **fenced.facts))
         except Conflict as conflict:
@@ -396,14 +396,14 @@ class Committing:
             known = await unknown.outcome()
             if isinstance(known, Conflict):
                 return self._after(known)
-            return known.seqnum if isinstance(known, boki.Committed) else AGAIN
+            return known.seqnum if isinstance(known, boki.Committed) else RUN_AGAIN
         except AtomicTooLarge as error:
             return failed(error)
         except BokiError as error:
             if ran.staged is None or not error.definite:
                 raise
-            return outcome_of(error, self.ask.places) or AGAIN
+            return outcome_of(error, self.command.places) or RUN_AGAIN
 
     def _after(self, conflict: Conflict) -> int:
         """Decide by whose expectation failed: that of the workflow's fence, or one of the data."""
-        return PARK if self.ask.store.log.moved(self._held, conflict) else AGAIN
+        return PARK if self.command.store.log.moved(self._held, conflict) else RUN_AGAIN

@@ -57,7 +57,7 @@ class DrainingHost(Protocol):
         """The workflows that it runs, by their ids."""
 
     @property
-    def loading(self) -> Iterable[str]:
+    def claiming(self) -> Iterable[str]:
         """Ids of workflows that it is about to run."""
 
     def handed_over(self, id: str) -> None:
@@ -81,13 +81,13 @@ class Draining:
         self.task: asyncio.Task[None] | None = None
         self.cut: Final[list[str]] = []
         self._until_s = math.inf
-        self._telling: asyncio.Timeout | None = None
+        self._announcing: asyncio.Timeout | None = None
 
     def finish_within(self, finish_s: float) -> None:
         """Set how long steps may run from now on, unless they have less time already."""
         self._until_s = min(self._until_s, asyncio.get_running_loop().time() + finish_s)
-        if self._telling is not None and not self._telling.expired():
-            self._telling.reschedule(self._until_s)
+        if self._announcing is not None and not self._announcing.expired():
+            self._announcing.reschedule(self._until_s)
 
     def begin(self) -> None:
         """Let no step begin: from the turn of the event loop on in which the worker finishes."""
@@ -98,11 +98,11 @@ class Draining:
         """Hand over all workflows but those whose steps run, and these as their steps end; return when none is left, or the time is up."""
         loop = asyncio.get_running_loop()
         kept = self._busy()
-        told: set[str] | None = None
+        announced: set[str] | None = None
         while (kept := kept & self._busy()) and loop.time() < self._until_s:
             await self._stop([id for id in self._host.executors if id not in kept])
-            if (told != kept or self._partitions.mine) and await self._told(kept):
-                told = kept
+            if (announced != kept or self._partitions.mine) and await self._announce(kept):
+                announced = kept
                 self._host.given_up()
             await asyncio.sleep(FINISH_LOOK_S)
         last_s = loop.time() + RECORD_S
@@ -111,7 +111,7 @@ class Draining:
 
     def _busy(self) -> set[str]:
         """Return the ids of workflows that have a running step, or a record under way, or are being claimed."""
-        return {*(one.id for one in self._host.executors.values() if not one.idle), *self._host.loading}
+        return {*(one.id for one in self._host.executors.values() if not one.idle), *self._host.claiming}
 
     async def _stop(self, ids: list[str]) -> None:
         ending = [task for id in ids for task in self._host.executors[id].close()]
@@ -119,14 +119,14 @@ class Draining:
             self._host.handed_over(id)
         await ended(ending, self._host.name)
 
-    async def _told(self, kept: Iterable[str]) -> bool:
+    async def _announce(self, kept: Iterable[str]) -> bool:
         """Tell the others which workflows are kept, if that is possible now; return whether it was."""
         runs = sorted(kept)
         keeps = sorted({tags.partition_of(id) for id in runs})
         if sum(len(id.encode()) for id in runs) > NAMED_BYTES:
             runs = []
         try:
-            async with asyncio.timeout_at(self._until_s) as self._telling:
+            async with asyncio.timeout_at(self._until_s) as self._announcing:
                 return await self._partitions.leave(keeps, runs)
         except TimeoutError:
             return False
@@ -136,7 +136,7 @@ class Draining:
             )
             return False
         finally:
-            self._telling = None
+            self._announcing = None
 
     async def leave(self) -> None:
         """Give up everything: nothing runs here any more. If that is not possible now, other workers wait for a lease."""

@@ -20,7 +20,7 @@ from bokilib.follow.follower import Follower
 from bokilib.records import tags
 
 
-class Fences:
+class FenceWatch:
     """See the module. Belongs to one event loop."""
 
     def __init__(self, opened: Log, follower: Follower, worker: str, taken: Callable[[str], None]) -> None:

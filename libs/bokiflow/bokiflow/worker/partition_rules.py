@@ -27,7 +27,7 @@ def to_claim(
     wanted: Sequence[int],
     holders: Mapping[int, str],
     me: str,
-    over: Iterable[str],
+    gone: Container[str],
     *,
     settled: bool,
     lost: Container[int] = (),
@@ -42,11 +42,10 @@ def to_claim(
         wanted: partitions that the worker should have.
         holders: of partitions that were claimed.
         me: the worker.
-        over: workers that are known to be gone.
+        gone: workers that are known to be gone.
         settled: the worker listened for a whole lease, so it knows the living workers.
         lost: partitions that others took from this worker since its last beat.
     """
-    gone = set(over)
     return [
         one
         for one in wanted

@@ -68,22 +68,22 @@ class Peers:
         """Whether a whole lease was listened to, so that everybody alive is known."""
         return asyncio.get_running_loop().time() - self._begun_s > self.lease_s
 
-    def look_in(self) -> float:
+    def next_look_s(self) -> float:
         """Seconds until the next look at who is there: soon after somebody may have been silent for a lease, and three times a lease."""
         beat_s, silent_s = beat_every(self.lease_s), self._members.silent_in()
         return beat_s if silent_s is None else min(beat_s, silent_s + SOON_S)
 
     def alive(self) -> list[str]:
         """Return the workers that were seen within the lease, and do not leave."""
-        return [name for name in self._members.alive() if not self.leaves(name)]
+        return [name for name in self._members.alive() if not self.is_leaving(name)]
 
-    def claimed(self, name: str, seqnum: int) -> None:
+    def saw_claim(self, name: str, seqnum: int) -> None:
         """Somebody claimed something, there."""
         stem, _, token = name.rpartition(".")
         if seqnum <= self.since and name != self.name and stem == self._stem and not self._incarnations.runs(token):
             self._left.add(name)
 
-    def left(self, leaving: Leaving, seqnum: int) -> None:
+    def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
         """Note that a worker is being drained, or has left."""
         name = leaving.worker
         self._drained.add(name)
@@ -105,15 +105,15 @@ class Peers:
                     other=name,
                 )
 
-    def leaves(self, name: str) -> bool:
+    def is_leaving(self, name: str) -> bool:
         """Return whether a worker takes nothing any more: it is being drained, or gone."""
-        return name != self.name and (name in self._leaving or self.over(name))
+        return name != self.name and (name in self._leaving or self.is_gone(name))
 
-    def lost(self, name: str) -> bool:
+    def was_lost(self, name: str) -> bool:
         """Return whether a worker that runs nothing any more ended without a word: it was not drained, nor closed in this process."""
         return name not in self._drained and not self._incarnations.stopped(name.rpartition(".")[2])
 
-    def over(self, name: str, id: str = "") -> bool:
+    def is_gone(self, name: str, id: str = "") -> bool:
         """Return whether a worker runs nothing any more, or does not run a workflow; "", no worker, never did."""
         if name == self.name:
             return False

@@ -3,10 +3,10 @@
 - A claim expects the newest record of the workflow's fence, and the claim of its partition where this worker owns that.
 - What is sent to a workflow while its history is read is kept for it.
 - A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
-  belongs to no worker, until one that has its code claims it (`passing_on`). A workflow that is set aside for that reason already costs
-  no record: so old workers that get it in turn append nothing.
+  belongs to no worker, until one that has its code claims it (`blocked_workflows`). A workflow that is set aside for that reason already
+  costs no record: so old workers that get it in turn append nothing.
 - A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
-  too, by the claim under which it ran (`give_up`). So is one whose history this program cannot read: a newer program wrote it.
+  too, by the claim under which it ran (`record_blocked`). So is one whose history this program cannot read: a newer program wrote it.
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
   worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
   its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
@@ -115,7 +115,7 @@ class Takeover:
         self._partitions: Final = partitions
         self._peers: Final = peers
         self._at_once: Final = asyncio.Semaphore(CLAIMS)
-        self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
+        self._claiming: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         """Workflows that are being claimed, and what was sent to them meanwhile."""
         self._held_back: Final[dict[str, asyncio.TimerHandle]] = {}
         """Workflows that are held back, and what ends that. None of them is claimed meanwhile."""
@@ -123,30 +123,30 @@ class Takeover:
         """Workflows that were resumed, until a claim has tried them: stuck ones too. None of them runs here."""
 
     @property
-    def loading(self) -> list[str]:
+    def claiming(self) -> list[str]:
         """Ids of workflows that are being claimed."""
-        return list(self._loading)
+        return list(self._claiming)
 
-    def loads(self, id: str) -> bool:
+    def is_claiming(self, id: str) -> bool:
         """Return True if a workflow is being claimed."""
-        return id in self._loading
+        return id in self._claiming
 
-    def keep(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
+    def buffer(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
         """Keep what was sent to a workflow that is being claimed."""
-        self._loading[id].append((seqnum, time_ms, incoming))
+        self._claiming[id].append((seqnum, time_ms, incoming))
 
-    def kept(self, id: str) -> list[tuple[int, int, tuple[Incoming, ...]]]:
+    def take_buffered(self, id: str) -> list[tuple[int, int, tuple[Incoming, ...]]]:
         """Return what was sent to a workflow while it was claimed; it is claimed no more."""
-        return self._loading.pop(id, [])
+        return self._claiming.pop(id, [])
 
-    def soon(self, id: str, *, beyond: bool = False) -> None:
+    def claim_soon(self, id: str, *, beyond: bool = False) -> None:
         """Claim a workflow, unless it runs here or another worker runs it.
 
         Args:
             beyond: also if it is blocked, of a partition that another worker owns.
         """
         if not self._host.runs(id) and id not in self._held_back:
-            self._loading[id] = []
+            self._claiming[id] = []
             self._host.spawn(partial(self._claim, id, beyond=beyond), id)
 
     def runs_elsewhere(self, id: str, owner: str) -> None:
@@ -161,39 +161,39 @@ class Takeover:
             self.others.pop(id, None)
             self.aside[id] = self._host.log.now_ms()
 
-    def again(self, id: str) -> None:
+    def retry(self, id: str) -> None:
         """Try a workflow of this worker's partitions again, unless it runs here: then a later block of it is not meant."""
-        if self.loads(id):  # its claim may have found by now that it is stuck
+        if self.is_claiming(id):  # its claim may have found by now that it is stuck
             self._resumed.add(id)
         elif not self._host.runs(id):
             self.aside.pop(id, None)
             self._resumed.add(id)
             self.others.setdefault(id, "")
-            self._hold_no_more(id)
-            self.soon(id)
+            self._release(id)
+            self.claim_soon(id)
 
     def cancelled(self, id: str) -> None:
         """Claim a workflow that is cancelled now, if it is held back or stuck; one that lacks its code ends when a worker has it."""
-        if self._hold_no_more(id) or (id in self.aside and not self._host.runs(id)):
-            self.soon(id)
+        if self._release(id) or (id in self.aside and not self._host.runs(id)):
+            self.claim_soon(id)
 
-    def gave_up(self, worker: str) -> None:
+    def worker_drained(self, worker: str) -> None:
         """Claim what is held back though its worker was drained, which this one learns of late."""
         for id in [id for id in self._held_back if self.others.get(id) == worker]:
-            self._hold_no_more(id)
-            self.soon(id)
+            self._release(id)
+            self.claim_soon(id)
 
     def partitions_moved(self) -> None:
         """Forget what is held back of partitions that this worker does not own any more: their new owners hold it back."""
         for id in [id for id in self._held_back if tags.partition_of(id) not in self._partitions.mine]:
-            self._hold_no_more(id)
+            self._release(id)
 
     def close(self) -> None:
         """Forget what is held back: this worker stops."""
         for id in list(self._held_back):
-            self._hold_no_more(id)
+            self._release(id)
 
-    def _hold_no_more(self, id: str) -> bool:
+    def _release(self, id: str) -> bool:
         """Return whether a workflow was held back until now."""
         timer = self._held_back.pop(id, None)
         if timer is not None:
@@ -206,11 +206,11 @@ class Takeover:
                 if not self._host.finishing:
                     await self._take_over(id, beyond=beyond)
         finally:
-            self._loading.pop(id, None)
+            self._claiming.pop(id, None)
         if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
             self._resumed.discard(id)
             if id in self.aside:  # resumed while this claim set it aside
-                self.again(id)
+                self.retry(id)
 
     async def _take_over(self, id: str, *, beyond: bool) -> None:
         host = self._host
@@ -230,8 +230,8 @@ class Takeover:
             if not owned and not (beyond and state.blocked):  # the owner of its partition claims it
                 self.others.pop(id, None)
                 return
-            self._peers.claimed(state.owner, state.claim)
-            if state.owner and state.owner != host.name and not self._peers.over(state.owner, id):
+            self._peers.saw_claim(state.owner, state.claim)
+            if state.owner and state.owner != host.name and not self._peers.is_gone(state.owner, id):
                 self.others[id] = state.owner
                 return
             if is_terminated(state) or (is_stuck(state) and id not in self._resumed):
@@ -311,7 +311,7 @@ class Takeover:
         vain = held_back.begun_in_vain(since.vain, lost=lost, progressed=since.progressed)
         if id in self._resumed:
             return 0
-        sent = [event for _, _, incoming in self._loading.get(id, ()) for event in incoming]
+        sent = [event for _, _, incoming in self._claiming.get(id, ()) for event in incoming]
         cancelled = since.cancelled or any(isinstance(event, Cancelled) for event in sent)
         left_ms = held_back.left_ms(vain, state.pause_ms, state.time_ms, self._host.log.now_ms())
         if cancelled or not lost or not left_ms:
@@ -320,7 +320,7 @@ class Takeover:
         return None
 
     def _is_lost(self, owner: str) -> bool:
-        return owner not in ("", self._host.name) and self._peers.lost(owner)
+        return owner not in ("", self._host.name) and self._peers.was_lost(owner)
 
     def _hold_back(self, id: str, owner: str, vain: int, left_ms: int) -> None:
         self.others[id] = owner
@@ -337,7 +337,7 @@ class Takeover:
 
     def _claim_held_back(self, id: str) -> None:
         self._held_back.pop(id, None)
-        self.soon(id)
+        self.claim_soon(id)
 
     async def _settle_stuck(
         self, place: records.InstanceStreams, state: InstanceState, partition_claim: int | None
@@ -347,7 +347,7 @@ class Takeover:
         history = await inspection.whole_history(opened, place.id)
         self.others.pop(place.id, None)
         sent = [event for one in history.records for event in one.incoming]
-        sent += [event for _, _, incoming in self._loading.get(place.id, ()) for event in incoming]
+        sent += [event for _, _, incoming in self._claiming.get(place.id, ()) for event in incoming]
         if not is_terminated(state) and not any(isinstance(event, Cancelled) for event in sent):
             if place.id not in self.aside:
                 error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
@@ -375,7 +375,7 @@ class Takeover:
         id, name = history.started.id, history.started.name
         lacking = self._lacking(name)
         if lacking is not None:
-            self._loading.pop(id, None)
+            self._claiming.pop(id, None)
             self.blocked(id, lacking, claim, history.carried_ms)
             return
         self.others.pop(id, None)
@@ -387,10 +387,10 @@ class Takeover:
         """Set aside a workflow that this worker owns by a claim, and cannot run."""
         self._put_aside(id, error, carried_ms)
         self._host.spawn(
-            partial(give_up, self._host.log, records.InstanceStreams(id, self._app.group), error, claim), id
+            partial(record_blocked, self._host.log, records.InstanceStreams(id, self._app.group), error, claim), id
         )
 
-    def give_up_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
+    def record_stuck_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
         """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""
         opened, place = self._host.log, records.InstanceStreams(id, self._app.group)
         if not isinstance(opened.book, boki.Book):
@@ -401,7 +401,7 @@ class Takeover:
 
         async def append() -> None:
             async with client:
-                await give_up(opened.over(client.book(name)), place, error, claim)
+                await record_blocked(opened.over(client.book(name)), place, error, claim)
 
         try:
             asyncio.run(append())
@@ -423,7 +423,7 @@ class Takeover:
         self._host.set_aside(id, error)
 
 
-async def give_up(opened: Log, place: records.InstanceStreams, error: Exception, claim: int) -> None:
+async def record_blocked(opened: Log, place: records.InstanceStreams, error: Exception, claim: int) -> None:
     """Record that a workflow cannot go on here: the next owner of its partition tries it, with the code that it has then.
 
     Args:

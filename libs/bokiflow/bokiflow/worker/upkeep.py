@@ -23,7 +23,7 @@ AT_ONCE: Final = 64
 log = get_logger(__name__)
 
 
-class Ours(NamedTuple):
+class WorkerView(NamedTuple):
     """What a worker has, as it is.
 
     Attributes:
@@ -44,37 +44,37 @@ class Ours(NamedTuple):
 class Upkeep:
     """See the module."""
 
-    def __init__(self, opened: Log, group: str, collector: Collector, ours: Ours) -> None:
+    def __init__(self, opened: Log, group: str, collector: Collector, view: WorkerView) -> None:
         self._log: Final = opened
         self._group: Final = group
         self._collector: Final = collector
-        self._ours: Final = ours
+        self._view: Final = view
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """One round after the other."""
         while True:
             await asyncio.sleep(self._collector.every_s)
             try:
                 await self.round()
             except BokiError as error:
-                log.warning("a worker collects later", worker=self._ours.partitions.worker, error=repr(error))
+                log.warning("a worker collects later", worker=self._view.partitions.worker, error=repr(error))
 
     async def round(self) -> Collected:
         """See `Worker.collect`."""
-        ours = self._ours
+        view = self._view
         async with self._collector.at_once:
-            done = await self._collector.over(sorted(ours.partitions.mine))
-            async with ours.rounding:
-                claims = {one: at for one, at in ours.partitions.mine.items() if one not in ours.unread}
+            done = await self._collector.over(sorted(view.partitions.mine))
+            async with view.rounding:
+                claims = {one: at for one, at in view.partitions.mine.items() if one not in view.unread}
                 try:
                     checkpoints = await self._collector.checkpoint(claims)
                 except Conflict:
-                    await ours.partitions.look()
+                    await view.partitions.look()
                     checkpoints = 0
                 await self._claim_anew(await self._log.newest_ms())
             now_ms = await self._log.newest_ms()
             carried, locks = await self._carry(now_ms), await self._carry_locks(now_ms)
-            if 0 in ours.partitions.mine:  # after `_carry`: what is blocked was recorded again since
+            if 0 in view.partitions.mine:  # after `_carry`: what is blocked was recorded again since
                 await self._collector.trim_blocked(now_ms)
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
             self._collector.metrics.round(done)
@@ -82,20 +82,20 @@ class Upkeep:
 
     async def _carry_locks(self, now_ms: int) -> int:
         """Locks that are held for as long as a term is old, whoever's they are; the first partition's owner does it for its group."""
-        partitions = self._ours.partitions
+        partitions = self._view.partitions
         claim = partitions.mine.get(0)
         if claim is None:
             return 0
         fence: dict[str, int | None] = {tags.flow_partition_owner(self._group, 0): claim}
         try:
-            return await self._ours.locks.carry(now_ms, fence, self._collector.ages.carry_ms)
+            return await self._view.locks.carry(now_ms, fence, self._collector.ages.carry_ms)
         except Conflict:
             await partitions.look()
             return 0
 
     async def _claim_anew(self, now_ms: int) -> None:
         """Claims of partitions that are as old as a term; what was claimed before is trimmed."""
-        partitions, unread = self._ours.partitions, self._ours.unread
+        partitions, unread = self._view.partitions, self._view.unread
         old_ms = now_ms - self._collector.ages.carry_ms
         times = partitions.claimed_ms
         old = [one for one in sorted(partitions.mine) if one not in unread and times.get(one, now_ms) <= old_ms]
@@ -105,9 +105,9 @@ class Upkeep:
 
     async def _carry(self, now_ms: int) -> int:
         """Histories that are as old as a term, of what lives: written anew."""
-        ours, old_ms = self._ours, now_ms - self._collector.ages.carry_ms
-        old = [executor for executor in ours.executors.values() if executor.carried_ms <= old_ms]
-        carried = [id for id, at_ms in ours.blocked.items() if at_ms <= old_ms and ours.is_mine(id)]
+        view, old_ms = self._view, now_ms - self._collector.ages.carry_ms
+        old = [executor for executor in view.executors.values() if executor.carried_ms <= old_ms]
+        carried = [id for id, at_ms in view.blocked.items() if at_ms <= old_ms and view.is_mine(id)]
         blocked = [id for id in carried if await self._carry_blocked(id, now_ms)]
         count = len(blocked)
         for at in range(0, len(old), AT_ONCE):
@@ -120,7 +120,7 @@ class Upkeep:
         """The same of what nobody can run: its history needs no code."""
         state = await inspection.newest(self._log, id)
         if state is None or state.ended is not None or not state.blocked:
-            self._ours.blocked.pop(id, None)
+            self._view.blocked.pop(id, None)
             return False
         place = records.InstanceStreams(id, self._group)
         try:
@@ -131,8 +131,8 @@ class Upkeep:
             return False
         except inspection.UNREADABLE as error:
             log.warning("history not rewritten: this program cannot read it", id=id, error=str(error))
-            self._ours.blocked[id] = now_ms
+            self._view.blocked[id] = now_ms
             return False
         await self._collector.trim_history(place, history, claim)
-        self._ours.blocked[id] = now_ms
+        self._view.blocked[id] = now_ms
         return True

@@ -50,14 +50,14 @@ from bokiflow.model.stacks import stuck, users_stack
 from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.retention.collector import Collected, Collector
 from bokiflow.runtime.calls import Call, Workflow
+from bokiflow.worker.blocked_workflows import BlockedWorkflows
 from bokiflow.worker.draining import Draining, ended
-from bokiflow.worker.fences import Fences
+from bokiflow.worker.fences import FenceWatch
 from bokiflow.worker.partition_owner import PartitionOwner
 from bokiflow.worker.partition_rules import assigned, to_claim
-from bokiflow.worker.passing_on import PassingOn
 from bokiflow.worker.peers import Peers
 from bokiflow.worker.takeover import Takeover
-from bokiflow.worker.upkeep import Ours, Upkeep
+from bokiflow.worker.upkeep import Upkeep, WorkerView
 from bokilib.append.log import Log, Read, Tokens
 from bokilib.errors import AppendUnknown
 from bokilib.follow import lease_rules
@@ -135,20 +135,20 @@ class Worker:
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
-        self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
+        self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.saw_leaving)
         self._follower: Final = Follower(self.log)
-        self._fences: Final = Fences(self.log, self._follower, self.name, self._taken)
+        self._fences: Final = FenceWatch(self.log, self._follower, self.name, self._park)
         self._executors: Final[dict[str, Executor]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._rounding: Final = asyncio.Lock()
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
-        self._passing_on: Final = PassingOn(self, app, self._takeover, self._peers)
+        self._blocked_workflows: Final = BlockedWorkflows(self, app, self._takeover, self._peers)
         self._draining: Final = Draining(self, self._partitions)
         histories = _histories(kept, history_s, failed_history_s, history_bytes)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
-        ours = Ours(
+        view = WorkerView(
             self._partitions,
             self._unread,
             self._rounding,
@@ -157,7 +157,7 @@ class Worker:
             self.is_mine,
             self.locks,
         )
-        self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
+        self._upkeep: Final = Upkeep(self.log, app.group, collector, view)
         self._open = self.finishing = False
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
@@ -181,13 +181,13 @@ class Worker:
         await self._peers.__aenter__()
         self._peers.since = position = await self._partitions.look()
         for name in self._partitions.holders.values():
-            self._peers.claimed(name, position)
+            self._peers.saw_claim(name, position)
         for one in range(tags.PARTITIONS):
             self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
-        self._passing_on.begin(self._follower)
+        self._blocked_workflows.begin(self._follower)
         self._spawn(self._rounds)
-        self._spawn(self._upkeep.go_on)
+        self._spawn(self._upkeep.run)
         self._plans_set.clear()
         self._keep_schedules()
 
@@ -325,7 +325,7 @@ class Worker:
 
     async def _rounds(self) -> None:
         while True:
-            look_in_s = self._peers.look_in()
+            look_in_s = self._peers.next_look_s()
             due_s = asyncio.get_running_loop().time() + look_in_s
             await asyncio.sleep(look_in_s)
             self._warn_if_late(due_s)
@@ -335,7 +335,7 @@ class Worker:
                 self._peers.warn_of_namesakes()
                 self._retry()
                 self._keep_schedules()
-                await self._passing_on.look()
+                await self._blocked_workflows.look()
                 await self.locks.tidy()
             except BokiError as error:
                 log.warning("a worker looks again later", worker=self.name, error=repr(error))
@@ -359,7 +359,7 @@ class Worker:
         """Try what is set aside again, once this program has another workflow or step than before."""
         if self._code != self.flow.app.changes:
             self._code = self.flow.app.changes
-            self._passing_on.code_changed()
+            self._blocked_workflows.code_changed()
             for id in list(self._takeover.aside):
                 self._resume(id)
 
@@ -370,10 +370,10 @@ class Worker:
             self._plans_set.update({plan.name: plan for plan in plans})
             self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans_set.get(plan.name) == plan))
 
-    def left(self, leaving: Leaving, seqnum: int) -> None:
-        """See `passing_on.PassingOnHost`."""
-        self._peers.left(leaving, seqnum)
-        self._takeover.gave_up(leaving.worker)
+    def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
+        """See `blocked_workflows.BlockedWorkflowsHost`."""
+        self._peers.saw_leaving(leaving, seqnum)
+        self._takeover.worker_drained(leaving.worker)
         if leaving.worker in {*self._partitions.holders.values(), *self._takeover.others.values()}:
             self._changed()
 
@@ -389,7 +389,7 @@ class Worker:
             if not self.is_mine(id):
                 self._fences.watch(id, executor.claim)
 
-    def _taken(self, id: str) -> None:
+    def _park(self, id: str) -> None:
         if id in self._executors:
             self._executors[id].park()
 
@@ -405,21 +405,21 @@ class Worker:
                     self._unread.update(dict.fromkeys(claims, seqnum))
                     break
             if self._unread and not self.finishing:
-                # What was told of before the claims were known to count is at or below now.
+                # What was announced of before the claims were known to count is at or below now.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
         for id, who in list(self._takeover.others.items()):
-            if self._peers.over(who, id):
+            if self._peers.is_gone(who, id):
                 self._claim_soon(id)
 
     def _to_claim(self) -> list[int]:
         holders = self._partitions.holders
-        over = [name for name in sorted(set(holders.values())) if self._peers.leaves(name)]
+        gone = [name for name in sorted(set(holders.values())) if self._peers.is_leaving(name)]
         if self._peers.settled():
             # A holder may be alive and not heard yet: its lease may be longer than this worker has listened.
-            wanted = assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(over))
-            return to_claim(wanted, holders, self.name, over, settled=True, lost=self._partitions.lost)
+            wanted = assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(gone))
+            return to_claim(wanted, holders, self.name, gone, settled=True, lost=self._partitions.lost)
         # Until others are known, a worker takes what no other has.
-        return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False, lost=self._partitions.lost)
+        return to_claim(range(tags.PARTITIONS), holders, self.name, gone, settled=False, lost=self._partitions.lost)
 
     async def _load(self, partitions: list[int], seqnum: int) -> None:
         """What is there of partitions that were claimed at a place. Whoever runs something has seen the time of his own claim."""
@@ -429,13 +429,13 @@ class Worker:
         ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
-                self._peers.claimed(state.owner, state.claim)
+                self._peers.saw_claim(state.owner, state.claim)
                 self._takeover.others[id] = "" if state.owner == self.name else state.owner
         for one in partitions:
             self._unread.pop(one, None)
 
     def follow_sent(self, partition: int, start: int) -> None:
-        """See `passing_on.PassingOnHost`."""
+        """See `blocked_workflows.BlockedWorkflowsHost`."""
         sent = tags.flow_to(self.flow.group, partition)
         if sent not in self._follower:
             self._follower.add(sent, start, partial(self._receive, partition))
@@ -445,7 +445,7 @@ class Worker:
         if not self._open:
             return
         if not isinstance(item, Read):
-            for id in [id for id in (*self._executors, *self._takeover.loading) if tags.partition_of(id) == partition]:
+            for id in [id for id in (*self._executors, *self._takeover.claiming) if tags.partition_of(id) == partition]:
                 self._spawn(partial(self._read_again, id), about=id)
             if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
                 self._spawn(partial(self._load_again, partition))
@@ -470,12 +470,12 @@ class Worker:
             self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
     def is_mine(self, id: str) -> bool:
-        """See `passing_on.PassingOnHost`."""
+        """See `blocked_workflows.BlockedWorkflowsHost`."""
         return tags.partition_of(id) in self._partitions.mine
 
     def _deliver(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
-        if self._takeover.loads(id):
-            self._takeover.keep(id, seqnum, time_ms, incoming)
+        if self._takeover.is_claiming(id):
+            self._takeover.buffer(id, seqnum, time_ms, incoming)
         elif id in self._executors:
             self._executors[id].receive(seqnum, time_ms, incoming)
         elif any(isinstance(event, Cancelled) for event in incoming):
@@ -483,9 +483,9 @@ class Worker:
 
     def _terminated(self, id: str) -> None:
         """Drop a workflow that another process has ended: the next look at it finds its end."""
-        self._taken(id)
+        self._park(id)
         if self._open:
-            self._takeover.again(id)
+            self._takeover.retry(id)
 
     async def _load_again(self, partition: int) -> None:
         async with self._rounding:
@@ -497,7 +497,7 @@ class Worker:
     def _resume(self, id: str) -> None:
         """Somebody asks that it be tried again."""
         if self._open and not self.finishing and self.is_mine(id):
-            self._takeover.again(id)
+            self._takeover.retry(id)
 
     async def _read_again(self, id: str) -> None:
         """What was trimmed before it was followed is in the history."""
@@ -509,7 +509,7 @@ class Worker:
 
     def _claim_soon(self, id: str) -> None:
         if self._open and not self.finishing:
-            self._takeover.soon(id)
+            self._takeover.claim_soon(id)
 
     def run(self, history: History, workflow: Workflow[..., Any], claim: int, *, tells_waiting: bool) -> None:
         """See `takeover.TakeoverHost`."""
@@ -517,7 +517,7 @@ class Worker:
         self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim, tells_waiting=tells_waiting)
         executor.begin(history.records)
-        for seqnum, time_ms, incoming in self._takeover.kept(id):
+        for seqnum, time_ms, incoming in self._takeover.take_buffered(id):
             executor.receive(seqnum, time_ms, incoming)
         if not self.is_mine(id):
             self._fences.watch(id, claim)
@@ -586,7 +586,7 @@ class Worker:
 
     def runs(self, id: str) -> bool:
         """Whether a workflow is run here, or about to be."""
-        return id in self._executors or self._takeover.loads(id)
+        return id in self._executors or self._takeover.is_claiming(id)
 
     @property
     def executors(self) -> Mapping[str, Executor]:
@@ -594,13 +594,13 @@ class Worker:
         return self._executors
 
     @property
-    def loading(self) -> list[str]:
+    def claiming(self) -> list[str]:
         """See `draining.DrainingHost`."""
-        return self._takeover.loading
+        return self._takeover.claiming
 
     def handed_over(self, id: str) -> None:
         """See `draining.DrainingHost`."""
-        self._no_more(id)
+        self._remove(id)
         self.spans.end(id)
         self.flow.results.follow(id, 1)
 
@@ -608,14 +608,14 @@ class Worker:
         """See `draining.DrainingHost`."""
         self._watch()
 
-    def _no_more(self, id: str) -> None:
+    def _remove(self, id: str) -> None:
         """It is not run here any more."""
         self._executors.pop(id, None)
         self._fences.leave(id)
 
     def ended(self, id: str, ended: Ended) -> None:
         """See `executor.Host`."""
-        self._no_more(id)
+        self._remove(id)
         self._takeover.others.pop(id, None)
         failure = ended.outcome.error
         if failure is not None and not ended.outcome.cancelled:
@@ -632,7 +632,7 @@ class Worker:
 
     def parked(self, id: str) -> None:
         """See `executor.Host`."""
-        self._no_more(id)
+        self._remove(id)
         self.spans.end(id)
         if self._open:
             self._takeover.others[id] = ""
@@ -640,7 +640,7 @@ class Worker:
 
     def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
         """See `executor.Host`."""
-        self._no_more(id)
+        self._remove(id)
         self.spans.end(id)
         if not isinstance(error, Exception):
             log.warning("a workflow is blocked", id=id, error=str(error))
@@ -650,19 +650,19 @@ class Worker:
 
     def set_aside(self, id: str, error: Exception) -> None:
         """See `takeover.TakeoverHost`."""
-        self._passing_on.tried(id)
+        self._blocked_workflows.tried(id)
         self.flow.results.blocked_here(id, error)
 
     def tried(self, id: str) -> bool:
         """See `takeover.TakeoverHost`."""
-        return self._passing_on.has_tried(id)
+        return self._blocked_workflows.has_tried(id)
 
     def stuck(self, id: str, claim: int, stack: str) -> None:
         """See `executor.Host`."""
         assert self.watch is not None
         error = stuck(id, stack, self.watch.after_s)
         log.warning(STUCK, id=id, worker=self.name, error=str(error), stack=users_stack(stack))
-        self._takeover.give_up_elsewhere(id, error, claim)
+        self._takeover.record_stuck_elsewhere(id, error, claim)
 
 
 def _histories(

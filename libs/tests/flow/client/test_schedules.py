@@ -26,7 +26,7 @@ from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
 from bokiflow.model.records import InstanceStreams
 from bokiflow.model.schedule_rules import as_served, id_of_firing
 from bokiflow.runtime import in_workflow
-from bokiflow.runtime.asks import Spawn
+from bokiflow.runtime.commands import ChildStart
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.listing import Wanted, listing
 from bokilib.append.log import Log
@@ -725,8 +725,8 @@ async def test_what_older_programs_counted_from_a_command_is_replayed(monkeypatc
 def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None:
     composer = Composer(cast(ComposerHost, None), InstanceStreams("schedule/often", ""), 1, 1)
     invoked = Invoked("schedule/often", "0:1", "schedule/often/1", "report", "d")
-    plain = composer.entry(invoked, Spawn(detached=True)).more_bytes
-    large = composer.entry(invoked, Spawn(detached=True, attributes={"why": "x" * 4_000})).more_bytes
+    plain = composer.entry(invoked, ChildStart(detached=True)).more_bytes
+    large = composer.entry(invoked, ChildStart(detached=True, attributes={"why": "x" * 4_000})).more_bytes
     assert large >= plain + 4_000, "many firings of one look are more than one record"
 
 

@@ -16,7 +16,7 @@ from bokiflow.history.ends import TERMINATED
 from bokiflow.model.flow_events import Claimed
 from bokiflow.model.records import InstanceStreams, claim
 from bokiflow.testing import LoopClock, in_virtual_time
-from bokiflow.worker.takeover import give_up
+from bokiflow.worker.takeover import record_blocked
 from bokilib.append.log import Log
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import until, working
@@ -170,7 +170,7 @@ async def test_parts_of_its_transaction_end_with_it_without_a_worker(ends: str) 
             state = await inspection.newest(flow.log, "x")
             assert state is not None
             if ends == "cancel":
-                await give_up(flow.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
+                await record_blocked(flow.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
                 await flow.handle("x").cancel()
             else:
                 await flow.handle("x").terminate()
@@ -217,7 +217,7 @@ async def test_a_stuck_one_that_is_cancelled_gives_back_its_locks(cluster: Memor
         await worker.drain()
         state = await inspection.newest(worker.log, "x")
         assert state is not None
-        await give_up(worker.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
+        await record_blocked(worker.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
     async with working(cluster, parlour.app, "second", lease_s=LONG_S) as worker:
         await worker.handle("x").cancel()
         assert "blocked by WorkflowStuck" in await ended_words(worker.flow, "x")

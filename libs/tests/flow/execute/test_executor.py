@@ -13,7 +13,7 @@ from bokiflow import Call, Worker
 from bokiflow.execute import executor
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
-from bokiflow.runtime.asks import RunBody
+from bokiflow.runtime.commands import RunStep
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
@@ -136,7 +136,7 @@ async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest
         for batch in (self._flush._open, *self._flush._closed):
             after, batch.after = batch.after, []
             for one in after:
-                if isinstance(one, RunBody):
+                if isinstance(one, RunStep):
                     self._under_way.begin(one)
                 else:
                     batch.after.append(one)

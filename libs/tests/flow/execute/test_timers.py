@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bokiflow.execute.timers import DurableTimers, TimerDue, left_ms
-from bokiflow.runtime.asks import SetTimer
+from bokiflow.runtime.commands import SetTimer
 from bokiflow.testing import in_virtual_time
 
 HOUR_MS = 3_600_000

@@ -187,7 +187,7 @@ async def test_a_history_that_no_record_takes_is_checkpointed_in_parts(cluster: 
 
     async with working(cluster, app) as worker:
         handle = await worker.start(flow.call(), id="x")
-        await until(lambda: "x" in worker._executors and bool(worker._executors["x"].instance._mail.receivers))
+        await until(lambda: "x" in worker._executors and bool(worker._executors["x"].instance._signals.receivers))
         await settled(worker, "x")
         assert await worker._executors["x"].carry()
         await settled(worker, "x")

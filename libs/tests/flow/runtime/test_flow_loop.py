@@ -15,7 +15,7 @@ import pytest
 
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.runtime import flow_loop
-from bokiflow.runtime.flow_loop import FlowLoop, FlowTask, current
+from bokiflow.runtime.flow_loop import FlowLoop, FlowTask, TaskPath, current
 from libs.tests.flow.conftest import on_outer_loop
 
 SEEDS = 150
@@ -35,7 +35,7 @@ class Code:
     def set_timer(self, key: str, due_ms: int) -> None:
         self.timers[key] = due_ms
 
-    def unset_timer(self, key: str) -> None:
+    def cancel_timer(self, key: str) -> None:
         del self.timers[key]
 
     async def step(self, name: str) -> str:
@@ -449,3 +449,13 @@ async def test_a_thread_that_calls_the_loop_is_reported_to_who_runs_the_code() -
 
     await asyncio.to_thread(call)
     assert "thread" in str(await reported)
+
+
+def test_tasks_and_calls_are_named_by_their_maker_and_their_order() -> None:
+    root = TaskPath.root()
+    first, second = root.child(), root.child()
+    assert [root.key(), root.key(), first.key(), second.child().key()] == ["0:1", "0:2", "0/1:1", "0/2/1:1"]
+
+
+def test_names_of_another_run_are_others() -> None:
+    assert TaskPath.root(2).child().key() == "r2/0/1:1"

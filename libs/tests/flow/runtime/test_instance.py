@@ -24,7 +24,7 @@ from bokiflow.model.flow_events import (
     Stepped,
 )
 from bokiflow.model.outcomes import IN_ITS_MODULE, NOWHERE, Failure, Outcome
-from bokiflow.runtime.asks import RunBody, SetTimer, StopBody
+from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer
 from bokiflow.runtime.instance import Instance
 from libs.tests.flow.conftest import on_outer_loop
 from libs.tests.flow.shop import Shop
@@ -51,8 +51,8 @@ async def test_a_step_is_asked_for_delivered_and_followed_by_the_next() -> None:
     def check() -> None:
         one = instance_of(Shop().steps, 2)
         one.begin()
-        (ask,) = one.asks
-        assert isinstance(ask, RunBody) and (ask.key, ask.step.name, ask.args) == ("0:1", "add", (0, 0))
+        (ask,) = one.commands
+        assert isinstance(ask, RunStep) and (ask.key, ask.step.name, ask.args) == ("0:1", "add", (0, 0))
         first = stepped(one, "0:1", 5)
         one.deliver(first, 0)
         assert one.now_ms == 2_000 and one.waits == ["step 'add' (0:2)"]
@@ -163,7 +163,7 @@ async def test_sleep_is_a_timer_and_its_time_is_that_of_the_log() -> None:
     def check() -> None:
         one = instance_of(Shop().sleep, 60)
         one.begin()
-        assert list(one.asks) == [SetTimer("0:1", 61_000)] and one.timers == ["0:1"]
+        assert list(one.commands) == [SetTimer("0:1", 61_000)] and one.timers == ["0:1"]
         one.deliver(Fired("x", "0:1", 61_500), 0)
         assert one.outcome == Outcome(60_500)
 
@@ -238,7 +238,7 @@ async def test_a_cancelled_step_is_stopped_and_code_may_clean_up() -> None:
         one = instance_of(flow)
         one.begin()
         one.deliver(Cancelled("x"), 0)
-        assert isinstance(one.asks[1], StopBody) and one.outcome is None
+        assert isinstance(one.commands[1], CancelCommand) and one.outcome is None
         one.deliver(stepped(one, "0:2", 6), 0)
         assert one.outcome is not None and one.outcome.cancelled
 
@@ -343,8 +343,8 @@ async def test_a_step_and_its_workflow_share_no_argument_and_no_result() -> None
         one = instance_of(work)
         one.begin()
         given[0].append(2)
-        (ask,) = one.asks
-        assert isinstance(ask, RunBody) and ask.args == ([1],)
+        (ask,) = one.commands
+        assert isinstance(ask, RunStep) and ask.args == ([1],)
         event = stepped(one, "0:1", [1])
         one.deliver(event, 0)
         assert one.outcome == Outcome([1, 3]) and event.outcome == Outcome([1])

@@ -193,7 +193,7 @@ async def test_a_drained_worker_without_partitions_leaves_at_once_too() -> None:
         assert await old.drain() == []
         await order.signal("approved")
         assert await new.handle("x", shop.place).result() == "paid 1"
-        assert clock() - began_s < SOON_S and new._peers.over(old.name)
+        assert clock() - began_s < SOON_S and new._peers.is_gone(old.name)
 
 
 @in_virtual_time
@@ -294,7 +294,7 @@ async def test_a_worker_of_an_older_program_is_believed_when_it_gives_up_its_par
         old.finishing = True
         await old.log.append(Contribution(tuple(fences), dict(fences), given))
         await until(lambda: len(new._partitions.mine) == tags.PARTITIONS)
-        assert new._peers.over(held.worker)
+        assert new._peers.is_gone(held.worker)
 
 
 class Charges:
@@ -558,7 +558,7 @@ async def test_a_drain_whose_caller_is_cancelled_is_not_left_half_way() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await old.drain(finish_s=20)
-        assert await new.handle("hangs").result() == "paid 2" and new._peers.over(old.name)
+        assert await new.handle("hangs").result() == "paid 2" and new._peers.is_gone(old.name)
 
 
 @in_virtual_time

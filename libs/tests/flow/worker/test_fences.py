@@ -9,7 +9,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App
 from bokiflow.model.flow_events import Claimed
 from bokiflow.testing import LoopClock, in_virtual_time
-from bokiflow.worker.fences import Fences
+from bokiflow.worker.fences import FenceWatch
 from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
@@ -63,7 +63,7 @@ async def claim(log: Log, owner: str) -> int:
 async def test_own_claims_are_passed_and_those_of_others_are_reported_until_left(log: Log) -> None:
     taken: list[str] = []
     async with Follower(log) as follower:
-        fences = Fences(log, follower, "me", taken.append)
+        fences = FenceWatch(log, follower, "me", taken.append)
         fences.watch("x", await claim(log, "me"))
         fences.watch("x", 1)
         await claim(log, "me")
@@ -83,7 +83,7 @@ async def test_where_claims_are_trimmed_the_newest_record_has_the_owner(log: Log
     mine = await claim(log, "me")
     await log.book.trim([(tags.flow_own("x"), mine)])
     async with Follower(log) as follower:
-        fences = Fences(log, follower, "me", taken.append)
+        fences = FenceWatch(log, follower, "me", taken.append)
         fences.watch("x", first)
         await until(lambda: follower.position >= mine)
         await until(lambda: not fences._tasks)

@@ -48,50 +48,50 @@ async def claims(log: Log) -> list[int]:
 async def test_silence_leaving_and_predecessors_are_over_and_namesakes_are_not(log: Log) -> None:
     peers = Peers(log, "g", "a", 15.0)
     peers.since = 5
-    peers.claimed("a.1", 5)
-    peers.claimed("a.2", 6)
-    peers.claimed("a.b.3", 4)
-    peers.left(Leaving("g", "c.4"), 3)
-    assert [peers.over(name) for name in ("", "a.1", "c.4")] == [True] * 3
-    assert [peers.over(name) for name in (peers.name, "a.2", "a.b.3", "d.5")] == [False] * 4
+    peers.saw_claim("a.1", 5)
+    peers.saw_claim("a.2", 6)
+    peers.saw_claim("a.b.3", 4)
+    peers.saw_leaving(Leaving("g", "c.4"), 3)
+    assert [peers.is_gone(name) for name in ("", "a.1", "c.4")] == [True] * 3
+    assert [peers.is_gone(name) for name in (peers.name, "a.2", "a.b.3", "d.5")] == [False] * 4
     assert peers.alive() == []
 
 
 async def test_a_worker_that_is_drained_gets_nothing_and_keeps_what_its_newest_word_says(log: Log) -> None:
     peers = Peers(log, "g", "a", 15.0)
     first, second, beside = [next(ids_of(partition)) for partition in (2, 3)] + [next(islice(ids_of(2), 1, None))]
-    peers.left(Leaving("g", "b.1", (2, 3), (first, second)), 7)
-    assert [peers.over("b.1", id) for id in (first, second, beside)] == [False, False, True]
-    peers.left(Leaving("g", "b.1", (2,), (first,)), 9)
-    peers.left(Leaving("g", "b.1", (2, 3), (first, second)), 8)  # read late, in another stream
-    assert peers.leaves("b.1") and not peers.over("b.1")
-    assert [peers.over("b.1", id) for id in (first, second, beside)] == [False, True, True]
-    peers.left(Leaving("g", "b.1"), 10)
-    peers.left(Leaving("g", "b.1", (2,), (first,)), 9)
-    assert peers.over("b.1") and peers.over("b.1", first) and peers.leaves("b.1")
-    peers.left(Leaving("g", peers.name), 11)
-    assert not peers.leaves(peers.name) and not peers.over(peers.name, first), "of itself it knows better"
+    peers.saw_leaving(Leaving("g", "b.1", (2, 3), (first, second)), 7)
+    assert [peers.is_gone("b.1", id) for id in (first, second, beside)] == [False, False, True]
+    peers.saw_leaving(Leaving("g", "b.1", (2,), (first,)), 9)
+    peers.saw_leaving(Leaving("g", "b.1", (2, 3), (first, second)), 8)  # read late, in another stream
+    assert peers.is_leaving("b.1") and not peers.is_gone("b.1")
+    assert [peers.is_gone("b.1", id) for id in (first, second, beside)] == [False, True, True]
+    peers.saw_leaving(Leaving("g", "b.1"), 10)
+    peers.saw_leaving(Leaving("g", "b.1", (2,), (first,)), 9)
+    assert peers.is_gone("b.1") and peers.is_gone("b.1", first) and peers.is_leaving("b.1")
+    peers.saw_leaving(Leaving("g", peers.name), 11)
+    assert not peers.is_leaving(peers.name) and not peers.is_gone(peers.name, first), "of itself it knows better"
 
 
 async def test_a_worker_that_names_partitions_alone_keeps_all_workflows_of_them(log: Log) -> None:
     peers = Peers(log, "g", "a", 15.0)
-    peers.left(Leaving("g", "b.1", (2,)), 7)
-    assert [peers.over("b.1", next(ids_of(partition))) for partition in (1, 2, 3)] == [True, False, True]
+    peers.saw_leaving(Leaving("g", "b.1", (2,)), 7)
+    assert [peers.is_gone("b.1", next(ids_of(partition))) for partition in (1, 2, 3)] == [True, False, True]
 
 
 async def test_with_a_lease_of_no_time_everybody_else_is_dead_and_the_view_is_settled(log: Log) -> None:
     async with Peers(log, "g", "a", 0.0) as peers:
-        await until(lambda: peers.over("b.1"))
-        assert peers.settled() and not peers.over(peers.name)
+        await until(lambda: peers.is_gone("b.1"))
+        assert peers.settled() and not peers.is_gone(peers.name)
 
 
 async def test_of_those_on_one_log_who_ended_is_over_and_who_runs_is_a_peer(log: Log) -> None:
     async with Peers(log, "g", "a", 15.0) as later:
         async with Peers(log, "g", "a", 15.0) as earlier:
             later.since = 5
-            later.claimed(earlier.name, 5)
-            assert not later.over(earlier.name) and earlier.name != later.name
-        assert later.over(earlier.name)
+            later.saw_claim(earlier.name, 5)
+            assert not later.is_gone(earlier.name) and earlier.name != later.name
+        assert later.is_gone(earlier.name)
     names = [Peers(log, "g", None, 15.0).name.rpartition(".")[0] for _ in range(2)]
     assert names[0] != names[1], "without a name nobody is another's successor"
 
@@ -117,9 +117,9 @@ async def test_each_of_two_that_have_one_name_warns_once_of_the_other(
 async def test_a_predecessor_that_is_being_drained_is_no_namesake(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
     async with Peers(log, "g", "a", 15.0) as old, Peers(log, "g", "a", 15.0) as new:
         await until(lambda: old.name in new.alive())
-        new.left(Leaving("g", old.name, (2,)), 9)
+        new.saw_leaving(Leaving("g", old.name, (2,)), 9)
         new.warn_of_namesakes()
-        new.left(Leaving("g", old.name), 10)
+        new.saw_leaving(Leaving("g", old.name), 10)
         new.warn_of_namesakes()
     assert "two workers" not in capsys.readouterr().err
 

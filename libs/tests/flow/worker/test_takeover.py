@@ -17,7 +17,7 @@ from bokiflow.history.ends import waits_for_code
 from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import Checkpointed, Claimed, Signalled
 from bokiflow.model.records import InstanceStreams
-from bokiflow.worker.takeover import give_up, reason
+from bokiflow.worker.takeover import reason, record_blocked
 from bokilib.errors import PayloadHookFailed, UnknownEvent
 from bokilib.ports import BookPort
 from bokilib.records.contribution import Contribution
@@ -107,8 +107,8 @@ async def test_resuming_what_runs_does_not_run_it_again_once_it_is_stuck(cluster
         await until(lambda: worker._follower.position >= last)
         await handle.signal("go")
         await blocked(worker, "x")
-        worker._takeover.soon("x")
-        await until(lambda: not worker._takeover.loads("x"))
+        worker._takeover.claim_soon("x")
+        await until(lambda: not worker._takeover.is_claiming("x"))
         assert ran == ["x"] and await handle.status() == "blocked"
 
 
@@ -120,11 +120,11 @@ async def test_a_stuck_workflow_that_is_resumed_at_any_moment_of_its_claim_runs_
             await handle.signal("go")
             place, state = InstanceStreams(handle.id, "shop"), await inspection.newest(outside.log, handle.id)
             assert state is not None
-            await give_up(outside.log, place, WorkflowStuck("it polls"), state.claim)
+            await record_blocked(outside.log, place, WorkflowStuck("it polls"), state.claim)
     async with working(cluster, app, lease_s=LONG_S) as worker:
         await until(lambda: len(worker._takeover.aside) == len(turns))
         for one in turns:
-            worker._takeover.soon(f"x{one}")
+            worker._takeover.claim_soon(f"x{one}")
             for _ in range(one):
                 await asyncio.sleep(0)
             worker._resume(f"x{one}")

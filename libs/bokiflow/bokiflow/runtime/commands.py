@@ -12,12 +12,12 @@ from bokiflow.model import flow_events as events
 from bokiflow.model.flow_events import Effect, EnclosingTransaction, Incoming
 from bokiflow.model.outcomes import Names
 from bokiflow.runtime.calls import AnyStep, Workflow
-from bokiflow.runtime.lock_seats import TakeLock
+from bokiflow.runtime.lock_entries import TakeLock
 from bokiflow.runtime.transactional import RunTransaction
 from bokilib.records.codec import Json
 
 
-class RunBody(NamedTuple):
+class RunStep(NamedTuple):
     """The body of a step shall run, once all that was done before is in the log. `names`: of the module of the workflow."""
 
     key: str
@@ -27,7 +27,7 @@ class RunBody(NamedTuple):
     names: Names
 
 
-class StopBody(NamedTuple):
+class CancelCommand(NamedTuple):
     """Nobody waits for it any more."""
 
     key: str
@@ -40,20 +40,20 @@ class SetTimer(NamedTuple):
     due_ms: int
 
 
-class UnsetTimer(NamedTuple):
+class CancelTimer(NamedTuple):
     """It shall not."""
 
     key: str
 
 
-class Look(NamedTuple):
+class SnapshotRead(NamedTuple):
     """The code waits, before anything else, for the result of `ask` as of a place of the log; no record is made of it."""
 
     future: asyncio.Future[Any]
-    ask: Callable[[int], Awaitable[Any]]
+    read: Callable[[int], Awaitable[Any]]
 
 
-class Looks:
+class SnapshotReads:
     """What has to be delivered to the code before anything else.
 
     Attributes:
@@ -63,13 +63,13 @@ class Looks:
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
-        self.waiting: Final[deque[Look]] = deque()
+        self.waiting: Final[deque[SnapshotRead]] = deque()
 
 
-Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | UnsetTimer
+Command: TypeAlias = RunStep | RunTransaction | TakeLock | CancelCommand | SetTimer | CancelTimer
 
 
-class Spawn(NamedTuple):
+class ChildStart(NamedTuple):
     """The workflow to start that goes with an effect, or a notice.
 
     Attributes:

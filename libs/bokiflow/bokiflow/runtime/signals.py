@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 
-class Mail:
+class SignalQueue:
     """See the module. Attributes: values: that nobody has received. receivers: who waits, and perhaps was cancelled meanwhile."""
 
     def __init__(self, unreceived: Iterable[tuple[str, Any]] = ()) -> None:

@@ -6,15 +6,15 @@ import pytest
 
 import boki
 from bokiflow.model.flow_events import EnclosingTransaction, TransactionPart
-from bokiflow.runtime.parts import Parts
+from bokiflow.runtime.transaction_parts import TransactionParts
 
 FIRST, SECOND = TransactionPart(b"r1", b"w1"), TransactionPart(b"r2", b"w2")
 
 
 def test_a_part_begins_with_what_those_before_it_wrote_and_by_itself() -> None:
-    assert Parts(None).next() is None
-    parts = Parts(EnclosingTransaction(b"context", (FIRST,)))
-    parts.did([SECOND])
+    assert TransactionParts(None).next() is None
+    parts = TransactionParts(EnclosingTransaction(b"context", (FIRST,)))
+    parts.add([SECOND])
     assert parts.next() == EnclosingTransaction(b"context", (FIRST, SECOND))
     parts.under_way = True
     with pytest.raises(boki.InvalidArgument, match="one part"):
@@ -22,7 +22,7 @@ def test_a_part_begins_with_what_those_before_it_wrote_and_by_itself() -> None:
 
 
 def test_what_goes_back_is_what_was_done_here_and_of_a_failure_only_what_was_read() -> None:
-    parts = Parts(EnclosingTransaction(b"context", (FIRST,)))
-    parts.did([SECOND])
-    assert parts.back(failed=False) == (SECOND,)
-    assert parts.back(failed=True) == (TransactionPart(b"r2"),)
+    parts = TransactionParts(EnclosingTransaction(b"context", (FIRST,)))
+    parts.add([SECOND])
+    assert parts.for_caller(failed=False) == (SECOND,)
+    assert parts.for_caller(failed=True) == (TransactionPart(b"r2"),)

@@ -18,7 +18,7 @@ ONE_PART: Final = (
 )
 
 
-class Parts:
+class TransactionParts:
     """See the module.
 
     Attributes:
@@ -31,7 +31,7 @@ class Parts:
         self._within: Final = within
         self._done: Final[list[TransactionPart]] = []
 
-    def did(self, several: Iterable[TransactionPart]) -> None:
+    def add(self, several: Iterable[TransactionPart]) -> None:
         """What the workflow did in the transaction."""
         self._done.extend(several)
 
@@ -43,6 +43,6 @@ class Parts:
             raise InvalidArgument(ONE_PART)
         return EnclosingTransaction(self._within.context, (*self._within.parts, *self._done))
 
-    def back(self, *, failed: bool) -> tuple[TransactionPart, ...]:
+    def for_caller(self, *, failed: bool) -> tuple[TransactionPart, ...]:
         """What goes back to the transaction when the workflow ends."""
         return tuple(TransactionPart(one.read) if failed else one for one in self._done)

@@ -16,7 +16,7 @@ from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import Leaving, Resumed
 from bokiflow.model.records import InstanceStreams
-from bokiflow.worker.takeover import give_up
+from bokiflow.worker.takeover import record_blocked
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
@@ -64,8 +64,8 @@ async def seen(worker: Worker) -> None:
     """Wait until a worker has looked at all that was recorded of blocked workflows."""
     last = await worker.log.append(Contribution((tags.flow_blocked("shop"),), {}, (Resumed("nobody"),)))
     await until(lambda: worker._follower.position >= last)
-    await worker._passing_on.look()
-    await until(lambda: not worker._takeover.loading)
+    await worker._blocked_workflows.look()
+    await until(lambda: not worker._takeover.claiming)
 
 
 async def records(log: Log, tag: str) -> int:
@@ -84,7 +84,7 @@ async def test_what_a_living_owner_lacks_a_new_worker_runs_and_what_is_sent_reac
             await seen(old)
             assert old._takeover.others == {"x": worker.name} and not old._takeover.aside
             await seen(worker)
-            assert not worker._passing_on._pending, "what runs here is looked at no more"
+            assert not worker._blocked_workflows._pending, "what runs here is looked at no more"
             await handle.signal("go", "sent")
             assert await handle.result() == ["new first", "sent", "new last"]
 
@@ -258,7 +258,7 @@ async def test_a_worker_that_tried_it_does_not_try_it_again_when_its_partition_m
         await a.drain()
         await until(lambda: b.is_mine("x"))
         await b._round()
-        await until(lambda: not b._takeover.loading and "x" in b._takeover.aside)
+        await until(lambda: not b._takeover.claiming and "x" in b._takeover.aside)
         assert await records(b.log, tags.flow_own("x")) == before, "no further claim"
         await b.handle("x").resume()
         await until(lambda: "a workflow is blocked" in capsys.readouterr().err)
@@ -273,7 +273,7 @@ async def test_when_the_worker_dies_that_had_the_code_another_one_that_has_it_go
         async with working(cluster, new, "new", lease_s=LONG_S) as worker:
             await until(lambda: ran == ["new first"])
             await seen(old)
-        old._peers.left(Leaving("shop", worker.name), 0)  # as its silence will tell
+        old._peers.saw_leaving(Leaving("shop", worker.name), 0)  # as its silence will tell
         await old._round()
         assert "NotRegistered" in await blocked(old.flow, "x")
         async with working(cluster, new, "newer", lease_s=LONG_S):
@@ -295,7 +295,7 @@ async def test_a_program_that_gets_the_code_later_tries_it_then(cluster: MemoryC
                 return ["from the notebook"]
 
             worker._retry()
-            await worker._passing_on.look()
+            await worker._blocked_workflows.look()
             assert await handle.result(blocked="wait") == ["from the notebook"]
 
 
@@ -306,7 +306,7 @@ async def test_what_is_stuck_stays_with_the_owner_of_its_partition(cluster: Memo
         handle = await outside.start(new.find("flow").call(), id="x")
         state = await inspection.newest(outside.log, "x")
         assert state is not None
-        await give_up(outside.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
+        await record_blocked(outside.log, InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
         async with (
             working(cluster, program(ran, "old", step=None), "old", lease_s=LONG_S) as old,
             working(cluster, new, "new", lease_s=LONG_S) as worker,

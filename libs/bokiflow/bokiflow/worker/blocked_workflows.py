@@ -39,7 +39,7 @@ PAUSE_S: Final = 0.1
 PAUSES: Final = 20
 
 
-class PassingOnHost(Protocol):
+class BlockedWorkflowsHost(Protocol):
     """The worker that may try blocked workflows."""
 
     @property
@@ -58,17 +58,17 @@ class PassingOnHost(Protocol):
     def follow_sent(self, partition: int, start: int) -> None:
         """Follow what is sent to workflows of a partition."""
 
-    def left(self, leaving: Leaving, seqnum: int) -> None:
+    def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
         """Note that another worker is being drained, and claim what it runs no more."""
 
     def spawn(self, work: Callable[[], Coroutine[None, None, object]]) -> None:
         """Run something in the background, while the worker is open."""
 
 
-class PassingOn:
+class BlockedWorkflows:
     """See the module."""
 
-    def __init__(self, host: PassingOnHost, app: App, takeover: Takeover, peers: Peers) -> None:
+    def __init__(self, host: BlockedWorkflowsHost, app: App, takeover: Takeover, peers: Peers) -> None:
         self._host: Final = host
         self._app: Final = app
         self._takeover: Final = takeover
@@ -88,7 +88,7 @@ class PassingOn:
             return  # what is trimmed was recorded again, or is not blocked any more
         for event in PICKER.of(item.record.seqnum, item.envelope):
             if isinstance(event, Leaving) and event.group == self._app.group:
-                self._host.left(event, item.record.seqnum)
+                self._host.saw_leaving(event, item.record.seqnum)
             if isinstance(event, Claimed | Resumed):
                 if isinstance(event, Resumed):
                     self._left.pop(event.id, None)
@@ -131,7 +131,7 @@ class PassingOn:
             self._pending.update(dict.fromkeys(ids))
             raise
         for id, state in zip(ids, states, strict=True):
-            if self._takeover.loads(id) or (not self._host.runs(id) and self._tries(id, state)):
+            if self._takeover.is_claiming(id) or (not self._host.runs(id) and self._tries(id, state)):
                 _put(self._pending, id)
 
     def _tries(self, id: str, state: InstanceState | None) -> bool:
@@ -154,7 +154,7 @@ class PassingOn:
             return False
         if not mine:
             self._host.follow_sent(tags.partition_of(id), state.claim + 1)
-        self._takeover.soon(id, beyond=True)
+        self._takeover.claim_soon(id, beyond=True)
         return True
 
 

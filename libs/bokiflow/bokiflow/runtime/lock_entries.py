@@ -26,7 +26,7 @@ class TakeLock(NamedTuple):
     again: bool = False
 
 
-class Seat(NamedTuple):
+class LockEntry(NamedTuple):
     """A place in a lock's queue. `number`: of its record; 0: that is under way."""
 
     key: str
@@ -34,11 +34,11 @@ class Seat(NamedTuple):
     number: int
 
 
-class LockSeats:
-    """See the module. Attributes: taken: by key, places that are in the log, or under way, and were not given up, oldest first."""
+class LockEntries:
+    """See the module. Attributes: queued: by key, places that are in the log, or under way, and were not given up, oldest first."""
 
     def __init__(self, *, child: bool) -> None:
-        self.taken: Final[dict[str, Seat]] = {}
+        self.queued: Final[dict[str, LockEntry]] = {}
         self._child: Final = child
         self._asking = False
         self._turns: Final[deque[asyncio.Future[None]]] = deque()
@@ -46,14 +46,14 @@ class LockSeats:
     @property
     def waits_for_any(self) -> bool:
         """Whether whoever asks now may wait for anybody."""
-        return not self._child and not self.taken
+        return not self._child and not self.queued
 
     def placed(self, key: str, number: int) -> bool:
         """A place is in the log; whether it was not given up meanwhile."""
-        seat = self.taken.get(key)
-        if seat is not None:
-            self.taken[key] = seat._replace(number=number)
-        return seat is not None
+        entry = self.queued.get(key)
+        if entry is not None:
+            self.queued[key] = entry._replace(number=number)
+        return entry is not None
 
     async def turn(self) -> None:
         """Waits until nobody else of this workflow asks. `done` must follow."""
