@@ -24,8 +24,6 @@ pytestmark = pytest.mark.timeout(300)
 HOLDS: Final = ("examples/", "libs/", "spark/")
 NOT_YET: Final = (
     "libs/bokiflow/bokiflow/execute/",
-    "libs/bokiflow/bokiflow/history/",
-    "libs/bokiflow/bokiflow/model/",
     "libs/bokiflow/bokiflow/runtime/",
     "libs/bokiflow/bokiflow/worker/",
 )

@@ -1,7 +1,4 @@
-"""The end of a workflow whose code no worker runs: which one is ended so, and the records that do it.
-
-A workflow is ended without its code when it is terminated, and when it is cancelled while it is stuck.
-"""
+"""Ends of workflows whose code does not run: a terminated workflow, and a stuck one that is cancelled."""
 
 from __future__ import annotations
 
@@ -17,39 +14,39 @@ from bokiflow.model.outcomes import Outcome, cancelled_while_blocked, terminated
 from bokilib.records.contribution import Contribution, joined
 
 REASON_CHARS: Final = 2_048
-"""Length of the reason why a workflow is blocked, as it is recorded."""
+"""The most characters of a recorded reason why a workflow is blocked."""
 CHILDREN: Final = 64
-"""Children that one record cancels."""
+"""The most children that one record cancels."""
 LOCKS: Final = 64
-"""Locks that one record releases."""
+"""The most locks that one record releases."""
 TERMINATED: Final = "Terminated"
-"""How the reason begins of a workflow that is being terminated, until its end is in the log."""
+"""First word of the blocked reason of a workflow that is being terminated."""
 
 
 def waits_for_code(state: InstanceState) -> bool:
-    """Return True if a workflow is blocked because a worker's program lacked it: another program may have it."""
+    """Return True if a workflow is blocked because a worker's program lacks its code; another program may have it."""
     return state.blocked.partition(":")[0] == NotRegistered.__name__
 
 
 def is_stuck(state: InstanceState) -> bool:
-    """Return True if a workflow is blocked because its code keeps workers from running others, or because it is being terminated."""
+    """Return True if a workflow is blocked because its code stopped the event loop, or because it is being terminated."""
     return state.blocked.partition(":")[0] == WorkflowStuck.__name__ or is_terminated(state)
 
 
 def is_terminated(state: InstanceState) -> bool:
-    """Return True if a workflow is blocked because somebody terminates it: no worker runs it again."""
+    """Return True if a workflow is blocked by a termination."""
     return state.blocked.partition(":")[0] == TERMINATED
 
 
 def outcome_without_code(state: InstanceState) -> Outcome:
-    """Return the outcome of a blocked workflow that is ended: it was terminated, or cancelled while it was stuck."""
+    """Return the outcome of a stuck workflow: terminated, or cancelled while it was blocked."""
     if is_terminated(state):
         return terminated(state.blocked.partition(": ")[2])
     return cancelled_while_blocked(WorkflowStuck.__name__)
 
 
 def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
-    """Return the end of a workflow whose code does not run."""
+    """Return the end of a blocked workflow, with the facts of its start."""
     begun = history.begins
     return Ended(
         begun.id,
@@ -71,9 +68,9 @@ def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
 def end_without_code(
     place: records.InstanceStreams, history: History, ended: Ended, claim: int, partition_claim: int | None
 ) -> list[Contribution]:
-    """Return the records that end a workflow which no worker runs: its children are cancelled, and its locks released.
+    """Return the records that end a workflow without its code: they cancel its children, release its locks, and end it last.
 
-    All but the cancellations expect the workflow's newest claim, and that of its partition. The last one ends it.
+    All records but the cancellations expect the workflow's newest claim, and that of its partition if it is given.
     """
     held: dict[str, int | None] = {place.own: claim}
     if partition_claim is not None:
@@ -90,9 +87,9 @@ def end_without_code(
 
 
 def cancelling_children(place: records.InstanceStreams, history: History) -> list[Contribution]:
-    """Return the records that cancel the children which a workflow waits for, and the parts of its transactions.
+    """Return the records that cancel the children that a workflow waits for and the parts of its transactions.
 
-    Workflows that it launched are not its children.
+    Launched workflows are no children, and run on.
     """
     waited: dict[str, None] = {}
     for one in history.records:

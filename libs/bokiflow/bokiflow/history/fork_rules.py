@@ -1,8 +1,8 @@
-"""Where a fork takes leave of the workflow that it is of. Pure.
+"""The point at which a fork parts from its origin. Pure.
 
-A fork is a new workflow with the same call. Its history begins with what was delivered to its origin, up to a step; from there on it
-does everything itself. Children that its origin waited for then would report to the origin, and locks that it held are the origin's,
-so there must be none.
+A fork is a new workflow with its origin's call. Its history begins with the deliveries to the origin before some step; that step and all
+later ones run in the fork. At that point the origin may have no running child and no lock: children report to the origin, and its locks
+are not the fork's.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ CURSORS: Final = 4_096
 
 
 def forked(history: History, started: Started, before: str | None) -> History:
-    """The history of a fork.
+    """Return the history of a fork.
 
     Args:
-        history: of its origin. started: how the fork begins.
-        before: key of the first step that it does itself; None: the first that failed.
+        before: the key of the first step that the fork runs itself; None for the first that failed.
 
     Raises:
-        InvalidArgument: nothing has that key; or a child was running then; or it is a part of a transaction.
+        InvalidArgument: no delivery has that key, a child was running or a lock held, or the origin is a part of a transaction.
     """
     if history.started.within is not None:
         raise InvalidArgument(
@@ -82,18 +81,18 @@ def forked(history: History, started: Started, before: str | None) -> History:
 
 
 class CompletedCall(NamedTuple):
-    """A step, transaction or child of an origin that succeeded. `name`: of its function; of a child, its id."""
+    """A step, transaction or child of an origin that succeeded. `name` is its function, or the child's id."""
 
     key: str
     name: str
 
 
 class LeftBehind(NamedTuple):
-    """What a fork leaves behind.
+    """Effects of an origin that its fork ignores.
 
     Attributes:
-        ran: what its origin did after the place of the fork; it stays done, and the fork does not know of it.
-        first: key of the first thing that the origin did, before which a fork takes nothing over; "" if the fork takes nothing over.
+        ran: calls of the origin after the fork's point, which are not undone.
+        first: the key of the origin's first call; a fork before it takes nothing over. "" if the fork takes nothing over already.
     """
 
     ran: tuple[CompletedCall, ...]
@@ -101,7 +100,7 @@ class LeftBehind(NamedTuple):
 
 
 def left_behind(history: History, before: str | None) -> LeftBehind:
-    """Return what a fork before a step (see `forked`) leaves behind. Raises InvalidArgument."""
+    """Return what a fork (see `forked`) leaves behind. Raises InvalidArgument."""
     delivered = _delivered(history)
     cut = _cut(delivered, before)
     ran = []
@@ -118,16 +117,16 @@ def _delivered(history: History) -> list[OrderedEvent]:
 
 
 def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
-    """Return the ids whose unique numbers the code is given while the kept events are delivered. `cut`: how many count (`PASSED`)."""
+    """Return the ids whose unique numbers the code gets during its first `cut` deliveries, `PASSED` events not counted."""
     before = [(name, upto) for name, upto in history.begins.names if upto < cut]
     now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
     return (*before, (now, cut))
 
 
 def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
-    """As of which places the origin looked at things, if its history is delivered again: see `instance.Instance.replaying`.
+    """Return the positions as of which the origin read while the kept events were delivered: see `instance.Instance.replaying`.
 
-    Of a very long one they would not fit the record: its fork looks as of its own beginning.
+    The cursors of a very long history do not fit the record: its fork reads as of its own start.
     """
     if len(kept) > CURSORS:
         return ()
@@ -142,7 +141,7 @@ def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
 
 
 def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
-    """How many deliveries are taken over."""
+    """Return the number of deliveries that the fork takes over."""
     key = before
     if key is None:
         for at, one in enumerate(delivered):
@@ -157,11 +156,11 @@ def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
     for at, one in enumerate(delivered):
         if getattr(one.event, "key", None) == key:
             return at
-    raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
+    raise InvalidArgument(f"expected the key of a delivered result, found {key!r}: `steps()` lists the keys", found=key)
 
 
 def _as_record(one: OrderedEvent, number: int, id: str) -> RecordedEvents:
-    """One delivery, as a record of the fork: their order is that of their numbers."""
+    """Return a delivery as a record of the fork, ordered by its number."""
     event = msgspec.structs.replace(one.event, id=id)
     if isinstance(event, Transacted):
         event = msgspec.structs.replace(event, seen=number - 1)

@@ -1,8 +1,9 @@
-"""Begins a fork: its history is a checkpoint, whose last part is in the record that starts it (`fork_rules`, `history_fold`).
+"""Starting a fork: its history is a checkpoint, whose last part is in the record that starts it (`fork_rules`, `history_fold`).
 
-A history that does not fit one record is written in several, and nobody sees anything of it before the last one. Each expects that nothing
-was written since the one before: so who was away for long, while others forked or collected, finds out. What is left of a fork that never
-began goes as what is sent to a workflow that never was: its parts join what workers get.
+- A history that does not fit one record is appended in several. Readers ignore the parts until the last one starts the fork.
+- Each part expects the one before to be the newest record of the history, so a slow process conflicts with other forks and the collector.
+- The parts of a fork that never started are deleted like messages to a workflow that never existed: they join the stream of messages to
+  workers.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from bokilib.pauses import pauses
 from bokilib.records.contribution import Contribution, joined
 
 ATTEMPTS: Final = 8
-"""Of beginning a fork while others begin one of the same id."""
+"""Attempts to start a fork while other processes fork under the same id."""
 OWN_TAGS: Final = 24
-"""Streams that the record of a start joins beside those of what was emitted."""
+"""Streams that the record of a start joins beside those of emitted topics."""
 
 
 async def begin(log: Log, made: History) -> int:
-    """Begins a fork; where.
-
-    Args:
-        made: its history.
+    """Start a fork with this history, or find it started already. Returns the seqnum of its start.
 
     Raises:
-        IdReused: the id is another's. AtomicTooLarge: it emits under too many topics. AppendUnknown. Conflict: others begin it
-        all the time.
+        IdReused: another workflow has the id.
+        AtomicTooLarge: the history emits under too many topics.
+        AppendUnknown: an append has an unknown outcome.
+        Conflict: other processes fork under this id all the time.
     """
     place = records.InstanceStreams(made.started.id, made.started.group)
     pause = pauses()
@@ -59,15 +59,16 @@ async def begin(log: Log, made: History) -> int:
             if not left:
                 raise
         await asyncio.sleep(pause.next())
-    raise AssertionError("it tries at least once")
+    raise AssertionError("expected at least one attempt")
 
 
 async def _begun(log: Log, mine: Started, conflict: Conflict) -> int:
-    """Where the same fork began. Raises IdReused."""
+    """Return the seqnum at which the same fork began. Raises IdReused."""
     began = await inspection.first(log, mine.id)
     if began is None or (began[1].origin, began[1].digest) != (mine.origin, mine.digest):
         raise IdReused(
-            f"the id {mine.id!r} is another's, or was used before: take another one", id=mine.id
+            f"expected a new id, found {mine.id!r}, which another workflow has or had: choose a different id",
+            id=mine.id,
         ) from conflict
     return began[0]
 
@@ -75,16 +76,16 @@ async def _begun(log: Log, mine: Started, conflict: Conflict) -> int:
 def _parts(made: History, covers: int) -> list[Checkpointed]:
     data = history_fold.split_data(made)
     if len(data) > 1 or len(data[0]) + size_of(made.started) > RECORD_BYTES:
-        data.append(b"")  # the record of the start has all of the arguments
+        data.append(b"")  # the arguments fill the record of the start
     return [Checkpointed(made.started.id, covers, at, len(data), part) for at, part in enumerate(data)]
 
 
 def _outputs(made: History) -> list[str]:
-    """Streams of what its origin emitted, which counts as emitted by it too. Raises AtomicTooLarge."""
+    """Return the streams of the topics of the origin, whose emitted values count as the fork's too. Raises AtomicTooLarge."""
     limit = RECORD_TAGS - OWN_TAGS
     if len(made.topics) > limit:
         raise AtomicTooLarge(
-            f"expected what is forked to have emitted under up to {limit} topics, found {len(made.topics)}: fork before an earlier step",
+            f"expected a fork's history with up to {limit} topics, found {len(made.topics)}: fork before an earlier step",
             expected=limit,
             found=len(made.topics),
         )
@@ -92,7 +93,7 @@ def _outputs(made: History) -> list[str]:
 
 
 def without_family(started: Started, id: str) -> Started:
-    """Return how a fork begins: no workflow's child, under its own id, when its record is ordered (`history.begun`)."""
+    """Return the start of a fork: no child, under its own id, at the time of its record (`delivery_order.begun`)."""
     return msgspec.structs.replace(
         started, id=id, owner="", parent="", parent_key="", traceparent="", age=0, within=None, forked_ms=0
     )

@@ -1,7 +1,7 @@
-"""What makes a living workflow's history shorter, and trims what is not needed then: checkpoints and restarts.
+"""Checkpoints of running workflows' histories, and the trims that checkpoints and restarts allow.
 
-A checkpoint goes with a claim of whoever runs the workflow, so all that was written before may go: what began it, too. Only one record
-of a workflow is under way at a time, so when it is made all that there is can be read.
+A checkpoint goes with a claim of the worker that runs the workflow, so all older records can be trimmed, the start among them. A workflow
+has one append in flight at a time, so the checkpoint covers its whole history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bokilib.retention.trimmer import Trimmer
 
 
 def checkpoint_parts(place: records.InstanceStreams, history: History, covers: int) -> list[Contribution]:
-    """The records of a checkpoint, without what they expect."""
+    """Return the records of a checkpoint, without expectations."""
     data = history_fold.encode(history)
     topics = history.topics
     found = []
@@ -33,13 +33,19 @@ def checkpoint_parts(place: records.InstanceStreams, history: History, covers: i
 async def append_checkpoint(
     log: Log, place: records.InstanceStreams, held: Mapping[str, int | None], owner: str, blocked: str = ""
 ) -> tuple[int, History]:
-    """Makes a checkpoint of a workflow that is held, nothing of which is under way; returns the claim that holds it now.
+    """Append a checkpoint of a workflow that has no append in flight, with a claim.
 
     Args:
-        owner: who runs it; "" if nobody can, because it is `blocked`.
+        held: the claims that the records expect.
+        owner: the worker that runs the workflow; "" if it is blocked.
+        blocked: why the workflow is blocked; "" if it is not.
+
+    Returns:
+        The new claim, and the history that the checkpoint covers.
 
     Raises:
-        Conflict: somebody else runs it. Trimmed: the same.
+        Conflict: another worker claimed the workflow.
+        Trimmed: another worker claimed it and trimmed its history.
     """
     covers = await log.book.now()
     history = await inspection.history(log, place.id, covers)
@@ -65,7 +71,7 @@ async def append_checkpoint(
 
 
 def trim_history(trimmer: Trimmer, place: records.InstanceStreams, history: History, claim: int) -> None:
-    """Trims what a checkpoint that goes with a claim replaces."""
+    """Queue the trims of the records that a checkpoint with this claim replaces."""
     trimmer.add(place.own, claim)
     trimmer.add(place.history, history.covers + 1)
     for tag in output_tags(place.id, history.topics):
@@ -73,21 +79,21 @@ def trim_history(trimmer: Trimmer, place: records.InstanceStreams, history: Hist
 
 
 async def trim_history_now(log: Log, place: records.InstanceStreams, history: History, claim: int) -> None:
-    """The same, at once."""
+    """Trim the records that a checkpoint with this claim replaces."""
     trimmer = Trimmer(log.book)
     trim_history(trimmer, place, history, claim)
     await trimmer.flush()
 
 
 async def trim_history_before(log: Log, place: records.InstanceStreams, restart: int, seen: int) -> None:
-    """Trims what a restart replaces: all before it, but for what came from others and was not delivered yet."""
+    """Trim the records that a restart replaces: all before it except messages that are not delivered yet."""
     history = await inspection.history(log, place.id, restart)
     waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
     if waiting and waiting[0] <= history.covers:
-        return  # it is in a checkpoint of before, which is needed as long
+        return  # the message is in an older checkpoint, which stays until the message is delivered
     await log.book.trim([(place.history, min([*waiting, restart]))])
 
 
 def output_tags(id: str, topics: Iterable[str]) -> list[str]:
-    """Streams of what a workflow emitted."""
+    """Return the streams of a workflow's emitted topics."""
     return [tags.flow_output(id, topic) for topic in topics]

@@ -1,4 +1,4 @@
-"""What the log has of workflows: their status, what they did, which there are. It reads, and runs nothing."""
+"""Reads of workflows from the log: their states, their histories, and lists of them. Runs no workflow and appends nothing."""
 
 from __future__ import annotations
 
@@ -41,22 +41,27 @@ from bokilib.errors import ForeignRecord, NoPayloadHook, PayloadHookFailed, Unkn
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 
-MANY: Final = 1_024
+STATES_AT_ONCE: Final = 1_024
+"""Fences that one request reads."""
 ATTEMPTS: Final = 3
-"""Of reading a history while it is shortened."""
+"""Attempts to read a history that is checkpointed and trimmed meanwhile."""
 UNREADABLE: Final = (UnknownEvent, ForeignRecord, NoPayloadHook, PayloadHookFailed)
-"""Errors of a record that this program cannot read, now or later."""
+"""Errors of a record that this program cannot read."""
 RESULT: Final = "result"
-"""Under which a large result is kept, of who ended."""
+"""The topic of an ended workflow's large result."""
 
 
 class Known(NamedTuple):
-    """A workflow, for people.
+    """A workflow as people see it.
 
     Attributes:
-        owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clock of the log.
-        blocked: why it cannot go on, if it cannot; as `outcome`, without frames of Boki's own code.
-        waits_for: locks that it waits for, and which workflows hold them. holds: names of locks that it holds.
+        owner: the worker that runs it.
+        started_ms: when it started, in milliseconds since 1970 UTC, by the clock of the log.
+        ended_ms: when it ended; None if it runs or is blocked.
+        outcome: its outcome, without frames of Boki's own code; None if it has not ended.
+        blocked: why it is blocked, without such frames; "" if it is not.
+        waits_for: the locks that it waits for, and the workflows that hold them.
+        holds: the names of the locks that it holds.
     """
 
     id: str
@@ -74,7 +79,7 @@ class Known(NamedTuple):
 
 
 class BlockedWorkflow(NamedTuple):
-    """A workflow that is blocked. `blocked`: why, as the worker recorded it."""
+    """A workflow that is blocked. `blocked` is the reason that the worker recorded."""
 
     id: str
     blocked: str
@@ -86,10 +91,12 @@ class BlockedWorkflow(NamedTuple):
 
 
 class Done(NamedTuple):
-    """One thing that a workflow did or got.
+    """An event of a workflow's history.
 
     Attributes:
-        kind: "step", "timer", "child", "signal", … detail: of whom, or what.
+        kind: "step", "timer", "child", "signal", …
+        key: the key of the call; "" for events that no call caused.
+        detail: the step's name, the child's id, the signal's topic, and so on.
     """
 
     seqnum: int
@@ -104,8 +111,9 @@ class SinceClaim(NamedTuple):
     """Events of a workflow since its newest claim.
 
     Attributes:
-        progressed: it recorded something. cancelled: it was asked to end.
-        vain: how often in a row it was begun in vain before that claim.
+        vain: the runs in a row before that claim whose worker was lost before it recorded progress.
+        progressed: the workflow recorded progress.
+        cancelled: a cancellation was sent.
     """
 
     vain: int
@@ -114,7 +122,7 @@ class SinceClaim(NamedTuple):
 
 
 class StartedCall(NamedTuple):
-    """What was started. `group`: "" if that is not known. `start`: seqnum of its beginning."""
+    """The call that a workflow was started with. `group` is "" if it is not known; `start` is the seqnum of the start."""
 
     name: str
     digest: str
@@ -123,13 +131,13 @@ class StartedCall(NamedTuple):
 
 
 async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session") -> InstanceState | None:
-    """Where a workflow stands; None: there is none."""
+    """Return the state of a workflow; None if there is none."""
     (found,) = await newest_of(log, [id], consistency=consistency)
     return found
 
 
 async def newest_ms(log: Log, id: str) -> int:
-    """Return when the newest record of a workflow's fence was written, in milliseconds since 1970 UTC; 0 if there is none."""
+    """Return the time of the newest record of a workflow's fence, in milliseconds since 1970 UTC; 0 if there is none."""
     (record,) = await _newest_records(log, [id], "session")
     return 0 if record is None else record.time_ms
 
@@ -137,10 +145,10 @@ async def newest_ms(log: Log, id: str) -> int:
 async def newest_of(
     log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session"
 ) -> list[InstanceState | None]:
-    """The same of many, in few round trips."""
+    """Return the states of many workflows in few round trips."""
     found: list[InstanceState | None] = []
-    for at in range(0, len(ids), MANY):
-        some = ids[at : at + MANY]
+    for at in range(0, len(ids), STATES_AT_ONCE):
+        some = ids[at : at + STATES_AT_ONCE]
         for id, record in zip(some, await _newest_records(log, some, consistency), strict=True):
             state: InstanceState | None = None
             while record is not None:
@@ -154,7 +162,7 @@ async def newest_of(
 
 
 async def _newest_records(log: Log, ids: Sequence[str], consistency: ConsistencyName) -> list[boki.Record | None]:
-    """The newest records of fences; in as many answers as they fit."""
+    """Return the newest records of fences. An answer that would be too large is read in halves."""
     try:
         return await log.book.read_prev_many([(tags.flow_own(id), None) for id in ids], consistency=consistency)
     except RecordTooLarge:
@@ -166,7 +174,7 @@ async def _newest_records(log: Log, ids: Sequence[str], consistency: Consistency
 
 
 async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
-    """The record of a fence before one that is of another id with this tag; None: there is none, or it is trimmed."""
+    """Return the newest record of a fence's stream before a place; None if there is none, or if it is trimmed."""
     try:
         return await log.book.read_prev(tags.flow_own(id), at_most=seqnum - 1)
     except Trimmed:
@@ -174,10 +182,10 @@ async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
 
 
 def _is_progress(event: object) -> bool:
-    """Return True for what a workflow does not record again and again while its steps take workers down.
+    """Return True for events that a workflow does not record repeatedly while its steps crash workers.
 
-    Not for effects, notes and timers: code that catches StepInterrupted, and a transaction that is attempted anew, record some of
-    them in the life of each worker.
+    Effects, notes and timers are no progress: code that catches StepInterrupted, and a transaction that is retried, record some of them on
+    each worker.
     """
     if isinstance(event, Stepped):
         return not event.outcome.interrupted
@@ -185,21 +193,21 @@ def _is_progress(event: object) -> bool:
 
 
 async def since_claim(log: Log, id: str, state: InstanceState) -> SinceClaim:
-    """Read what a workflow recorded since its newest claim.
+    """Return what a workflow recorded since its newest claim.
 
-    A claim says 1 without a look at what the workflow recorded before it: that is looked at here, since the claim before.
+    A worker claims with `vain` 1 without reading the records before its claim. So for 1 this also reads the records since the claim before.
     """
     vain, start = state.vain, state.claim
     if vain == 1:
         before = await _before(log, id, state.claim)
-        if before is None:  # trimmed, as a worker does that runs it for long
+        if before is None:  # trimmed, so a worker ran it for long
             vain = 0
         else:
             start = before.seqnum
     progressed = cancelled = False
     async for item in log.book.read(tags.flow_history(id), start=start + 1, stop=await log.book.now() + 1):
         since = item.last > state.claim if isinstance(item, boki.Gap) else item.seqnum > state.claim
-        own = isinstance(item, boki.Gap)  # only a worker that runs it trims its history
+        own = isinstance(item, boki.Gap)  # a trimmed history is progress: only a worker that runs the workflow trims it
         if not isinstance(item, boki.Gap):
             found = PICKER.of(item.seqnum, await log.open(item), about=id)
             own = any(_is_progress(event) for event in found)
@@ -210,7 +218,7 @@ async def since_claim(log: Log, id: str, state: InstanceState) -> SinceClaim:
 
 
 async def first(log: Log, id: str) -> tuple[int, Started] | None:
-    """How a workflow began, and where; None: there is none, or it is over, and of its beginning only that is kept which its end has."""
+    """Return the seqnum and the event of a workflow's start; None if there is no workflow, or if it ended and its start is trimmed."""
     async for item in log.book.read(tags.flow_own(id)):
         if isinstance(item, boki.Gap):
             continue
@@ -224,24 +232,24 @@ async def first(log: Log, id: str) -> tuple[int, Started] | None:
 
 
 async def unfinished(log: Log, group: str) -> list[int]:
-    """Where each workflow of a group began that is not over, as of now."""
+    """Return the seqnums of the starts of a group's unfinished workflows, as of now."""
     return [start for _, start, _ in await _living(log, group)]
 
 
 async def blocked(log: Log, group: str) -> list[BlockedWorkflow]:
-    """Workflows of a group that are blocked, as of now, in the order of their beginnings."""
+    """Return the blocked workflows of a group, as of now, ordered by start."""
     living = sorted(await _living(log, group), key=lambda one: one[1])
     return [BlockedWorkflow(id, users_stack(state.blocked)) for id, _, state in living if state.blocked]
 
 
 async def _living(log: Log, group: str) -> list[tuple[str, int, InstanceState]]:
-    """Ids of a group's workflows that have not ended, where each began, and where it stands."""
+    """Return (id, seqnum of the start, state) of each unfinished workflow of a group."""
     position = await log.book.now(consistency="linearizable")
     folds = {partition: PartitionFold() for partition in range(tags.PARTITIONS)}
     wanted = [tags.flow_part(group, partition) for partition in range(tags.PARTITIONS)]
     async for item in log.book.read(tags=wanted, start=1, stop=position + 1):
         if isinstance(item, boki.Gap):
-            continue  # what was trimmed is in a checkpoint, or over
+            continue  # trimmed starts are in a checkpoint, or their workflows have ended
         partition_fold.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
     starts = {id: start for fold in folds.values() for id, start in fold.ids.items()}
     states = await newest_of(log, list(starts))
@@ -253,10 +261,10 @@ async def _living(log: Log, group: str) -> list[tuple[str, int, InstanceState]]:
 
 
 async def history(log: Log, id: str, last: int) -> History:
-    """Return a workflow's history up to a place.
+    """Return a workflow's history up to a place. Raises `UNREADABLE`.
 
     Raises:
-        Trimmed: it has ended and its history is not kept any more; or the history was shortened since. UNREADABLE: see there.
+        Trimmed: the workflow ended and its history is deleted, or a checkpoint trimmed the history meanwhile.
     """
     kept: list[HistoryRecord] = []
     gap = 0
@@ -276,7 +284,7 @@ async def history(log: Log, id: str, last: int) -> History:
     found = fold(kept, gap)
     if found is None:
         raise Trimmed(
-            f"the history of workflow {id!r} is not kept any more: it is over, or was never started",
+            f"the history of workflow {id!r} is not kept any more: the workflow ended, or was never started",
             mark=gap + 1,
             id=id,
         )
@@ -284,17 +292,17 @@ async def history(log: Log, id: str, last: int) -> History:
 
 
 async def whole_history(log: Log, id: str, *, consistency: ConsistencyName = "session") -> History:
-    """A workflow's history as of now. Raises Trimmed: it is over, and not kept any more."""
+    """Return a workflow's history as of now. Raises Trimmed if the workflow ended and its history is deleted."""
     for _ in range(ATTEMPTS):
         try:
             return await history(log, id, await log.book.now(consistency=consistency))
         except Trimmed:
-            continue  # perhaps it was shortened just now
+            continue  # a checkpoint may have trimmed it meanwhile
     return await history(log, id, await log.book.now(consistency=consistency))
 
 
 async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
-    """Whether the workflow that is there was started by that call of that one."""
+    """Return True if the workflow with this id was started by that call of that parent."""
     state = await newest(log, id)
     there = None if state is None else state.ended
     if there is not None and there.group:
@@ -304,18 +312,18 @@ async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
 
 
 async def started_call(log: Log, id: str, state: InstanceState) -> StartedCall | None:
-    """What was started under an id; None: it is forgotten meanwhile."""
+    """Return the call that a workflow was started with; None if the id was forgotten meanwhile."""
     there = state.newest
     if isinstance(there, Tombed):
         there = there.ended
     if there is not None and there.name:
         return StartedCall(there.name, there.digest, there.group, state.start)
-    began = await first(log, id)  # a claim of an earlier version lacks it
+    began = await first(log, id)  # claims of older programs lack the call
     return None if began is None else StartedCall(began[1].name, began[1].digest, began[1].group, began[0])
 
 
 async def outcome_of(log: Log, id: str, state: InstanceState) -> Ended | None:
-    """How it ended, with its outcome. Raises ResultExpired."""
+    """Return the end of a workflow with its outcome; None if it has not ended. Raises ResultExpired."""
     if state.ended is None or not state.large:
         return state.ended
     async for item in log.book.read(tags.flow_output(id, RESULT), start=1):
@@ -328,7 +336,7 @@ async def outcome_of(log: Log, id: str, state: InstanceState) -> Ended | None:
 
 
 async def known(log: Log, id: str) -> Known | None:
-    """All about one workflow; None: there is none."""
+    """Return a workflow as people see it; None if there is none."""
     state = await newest(log, id)
     if state is None:
         return None
@@ -367,15 +375,15 @@ async def known(log: Log, id: str) -> Known | None:
 
 
 async def _locks(log: Log, id: str) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
-    """Return the locks that a workflow waits for, and the names of those that it holds."""
+    """Return the locks that a workflow waits for, and the names of the locks that it holds."""
     try:
         return await locks_as_of(log, (await whole_history(log, id)).records)
-    except (Trimmed, *UNREADABLE):  # it has ended meanwhile, or it is blocked here, and says why
+    except (Trimmed, *UNREADABLE):  # it ended meanwhile, or its blocked reason names the error
         return (), ()
 
 
 async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
-    """Return the same by a history, with who holds the locks now. Raises Lost."""
+    """Return the locks of a history (see `_locks`), with their holders as of now. Raises Lost."""
     queued, held_now = locks_of(records)
     queues: dict[str, lock_rules.Queue] = {}
     names = list(dict.fromkeys(one.name for one in queued))
@@ -395,10 +403,10 @@ async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tupl
 
 
 async def done(log: Log, id: str) -> AsyncIterator[Done]:
-    """What a workflow did and got since it began, or began again, in the order of the log.
+    """Yield the events of a workflow since its start or last restart, in the order of the log.
 
     Raises:
-        Trimmed: it is over, and its history not kept any more.
+        Trimmed: the workflow ended and its history is deleted.
     """
     found = await whole_history(log, id)
     for one in found.records:
@@ -437,9 +445,9 @@ def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
 
 
 async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) -> list[str]:
-    """Ids of a group's workflows, running and over, in the order of their beginnings; those that have an attribute, if one is named.
+    """Return the ids of a group's workflows, ordered by start; with `attribute`, a name and a value, only those that have it.
 
-    What is over is found for as long as its result is kept.
+    Ended workflows are included while their results are kept.
     """
     found: dict[str, tuple[int, int]] = {}
     for partition in range(tags.PARTITIONS):
@@ -453,7 +461,7 @@ async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) ->
             for at, event in enumerate(PICKER.of(item.seqnum, await log.open(item))):
                 for id, start in _found(item.seqnum, event, group, attribute):
                     if tags.partition_of(id) == partition:
-                        place = (start, at if isinstance(event, Started) else 0)  # several may begin in one record
+                        place = (start, at if isinstance(event, Started) else 0)  # one record may start several
                         found[id] = max(place, found.get(id, (0, 0)))
     return sorted(found, key=lambda id: found[id])
 
@@ -461,7 +469,7 @@ async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) ->
 def _found(
     seqnum: int, event: AnyFlowEvent, group: str, attribute: tuple[str, str] | None
 ) -> Iterable[tuple[str, int]]:
-    """Ids that an event is about, and where they began."""
+    """Return the ids that an event is about, and the seqnums of their starts."""
     if isinstance(event, PartitionCheckpoint):
         return zip(event.ids, event.starts, strict=True) if event.group == group and attribute is None else ()
     if isinstance(event, Tombed):

@@ -1,7 +1,6 @@
-"""Where a workflow stands, from its fence's stream (`flow/own/<id>`). Pure.
+"""The state of a workflow, folded from its fence (`flow/own/<id>`). Pure.
 
-Started, then claims, then Ended, and Tombed again and again, until it is forgotten. A claim that is repeated by the same worker keeps its
-`since`.
+A fence has Started, then claims, then Ended, then repeated Tombed until the id is forgotten. A worker that repeats its claim keeps `since`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ Status: TypeAlias = Literal["running", "blocked", "completed", "failed", "cancel
 
 
 class InstanceState(NamedTuple):
-    """The newest that is known of a workflow's fence.
+    """The state of a workflow after the newest record of its fence.
 
     Attributes:
-        claim: seqnum of the newest record of the fence: what the holder's records expect.
-        owner: who runs it; "": nobody yet.
-        ended: how it ended. large: where its outcome is, if that is not here.
-        newest: the event that it is from. time_ms: of its record, by the clock of the log; 0 if that was not asked for.
+        claim: the seqnum of that record, which records of the workflow's worker expect.
+        owner: the worker that runs the workflow; "" before the first claim.
+        ended: the end.
+        large: the seqnum of the record with the outcome, if it is too large for `ended`.
+        newest: the newest event of the fence.
+        time_ms: the time of the newest record by the clock of the log; 0 if it was not read.
     """
 
     claim: int
@@ -33,22 +34,22 @@ class InstanceState(NamedTuple):
 
     @property
     def blocked(self) -> str:
-        """Why it cannot go on; "" if it can."""
+        """The reason why the workflow is blocked; "" if it is not."""
         return self.newest.blocked if isinstance(self.newest, Claimed) else ""
 
     @property
     def vain(self) -> int:
-        """How often in a row it was begun in vain before its newest claim, at most (`held_back`)."""
+        """The most runs in a row before the newest claim whose worker was lost before it recorded progress (`held_back`)."""
         return self.newest.vain if isinstance(self.newest, Claimed) else 0
 
     @property
     def pause_ms(self) -> int:
-        """For how long after its newest claim it is held back, if that is in vain too."""
+        """The time after the newest claim for which the workflow is held back if that run is lost, too."""
         return self.newest.pause_ms if isinstance(self.newest, Claimed) else 0
 
     @property
     def start(self) -> int:
-        """Seqnum of its Started; 0: it is older than a claim that does not name it."""
+        """Seqnum of the Started; 0 if the newest event is of an older program, which does not name it."""
         if isinstance(self.newest, Started):
             return self.claim
         if isinstance(self.newest, Claimed):
@@ -60,8 +61,9 @@ class LockWait(NamedTuple):
     """A lock that a workflow waits for.
 
     Attributes:
-        name: of the lock. since_ms: when it asked, in milliseconds since 1970 UTC, by the clock of the log.
-        holder: id of the workflow that holds it, the first of several that share; "": its turn has come.
+        name: the lock's name.
+        since_ms: when it joined the lock's queue, in milliseconds since 1970 UTC, by the clock of the log.
+        holder: the id of the workflow that holds the lock, the first if several share it; "" if the lock is this workflow's now.
         holder_blocked: why the holder is blocked; "" if it is not.
     """
 
@@ -72,7 +74,7 @@ class LockWait(NamedTuple):
 
 
 def state_after(seqnum: int, events: Iterable[AnyFlowEvent]) -> InstanceState | None:
-    """The state after the newest record of the fence; None: it has nothing of this workflow."""
+    """Return the state after the newest record of a fence; None if the record has no event of this workflow's fence."""
     found: InstanceState | None = None
     for event in events:
         if isinstance(event, Started | Claimed):
@@ -85,7 +87,6 @@ def state_after(seqnum: int, events: Iterable[AnyFlowEvent]) -> InstanceState | 
 
 
 def status_of(ended: Ended | None, blocked: str = "") -> Status:
-    """For people, and for programs that ask."""
     if ended is None:
         return "blocked" if blocked else "running"
     if ended.outcome.cancelled:

@@ -1,7 +1,7 @@
-"""What of a partition may not be over, from its stream. Pure.
+"""The workflows of a partition that may still run, folded from its stream. Pure.
 
-Starts, and checkpoints of the partition in parts, which count when all are there. What was started at or below a checkpoint's `covers`
-and is not in it has ended, and stays so for ever, whoever appended it, and however late it is read.
+The stream has starts, and checkpoints in parts, which count once all parts are read. A workflow that started at or below a checkpoint's
+`covers` and is not in the checkpoint has ended for good, whichever process appended the checkpoint and however late it is read.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from bokilib.records.tags import partition_of
 
 IDS_BYTES: Final = RECORD_BYTES - 4_096
 _START_BYTES: Final = 16
-"""Of a place and what surrounds an id."""
+"""Bytes of a seqnum and of the encoding around an id."""
 
 
 class PartitionFold:
-    """One partition's stream, read up to somewhere.
+    """The stream of a partition up to a position.
 
     Attributes:
-        ids: what may not be over, and where it began. position: up to where the stream was read.
-        starts: how many began since the newest checkpoint. oldest_ms: when its oldest record was written, 0 if there is none.
-        sent_ms: the same of what was sent to its workflows.
-        collected: of what ended up to there, the history is trimmed.
+        ids: the workflows that may still run, with the seqnums of their starts.
+        position: the seqnum up to which the stream was read.
+        starts: the number of starts since the newest checkpoint.
+        oldest_ms: the time of the oldest needed record; 0 if there is none.
+        sent_ms: the time of the oldest message to workflows of the partition; 0 if there is none.
+        collected: the seqnum up to which histories of ended workflows are trimmed.
     """
 
     def __init__(self) -> None:
@@ -41,21 +43,21 @@ class PartitionFold:
 
     @property
     def since_ms(self) -> int:
-        """When its oldest record of either kind was written, 0 if there is none."""
+        """The time of the oldest record of either kind; 0 if there is none."""
         return min([one for one in (self.oldest_ms, self.sent_ms) if one], default=0)
 
     def sent(self, time_ms: int) -> None:
-        """Something was sent to one of its workflows."""
+        """Note a message to a workflow of the partition."""
         self.sent_ms = self.sent_ms or time_ms
 
     def started(self, seqnum: int, time_ms: int, id: str) -> None:
-        """A workflow began."""
+        """Add a workflow that started."""
         self.ids[id] = seqnum
         self.starts += 1
         self.oldest_ms = self.oldest_ms or time_ms
 
     def checkpointed(self, time_ms: int, by: str, event: PartitionCheckpoint) -> None:
-        """A part of a checkpoint."""
+        """Add a part of a checkpoint; the last one replaces the state that the checkpoint covers."""
         before = self._parts
         follows = before and (by, event.covers, event.parts) == (self._by, before[0].covers, before[0].parts)
         if not follows or event.part != len(before):
@@ -76,13 +78,13 @@ class PartitionFold:
         self._parts = []
 
     def drop(self) -> None:
-        """All that began is over, and its records are trimmed."""
+        """Forget all starts: the workflows have ended, and the records are trimmed."""
         self.ids = {}
         self.starts = self.oldest_ms = 0
 
 
 def apply(folds: Mapping[int, PartitionFold], group: str, seqnum: int, time_ms: int, envelope: Envelope) -> None:
-    """Applies a record of a group to those of its partitions that are folded, unless they were read beyond it."""
+    """Apply a record of a group to the folds of its partitions that have not read it yet."""
     for event in PICKER.of(seqnum, envelope):
         if isinstance(event, Started) and event.group == group:
             fold = folds.get(partition_of(event.id))
@@ -97,7 +99,7 @@ def apply(folds: Mapping[int, PartitionFold], group: str, seqnum: int, time_ms: 
 def checkpoint(
     group: str, partition: int, ids: Mapping[str, int], covers: int, collected: int, limit: int = IDS_BYTES
 ) -> list[PartitionCheckpoint]:
-    """A checkpoint of a partition, in as many parts as it needs."""
+    """Return the parts of a checkpoint of a partition."""
     parts = list(_parts(ids, limit)) or [[]]
     return [
         PartitionCheckpoint(

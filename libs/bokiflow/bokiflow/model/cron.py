@@ -1,9 +1,9 @@
-"""When something is due: cron expressions in a time zone, and intervals. Pure; the port of `cronsim`, which nothing else imports.
+"""Due times of cron expressions in a time zone, and of intervals. Pure; the only module that imports `cronsim`.
 
-- Five fields, as Debian's cron has them; names of months and days, steps, "L" and "#" too.
-- Summer time, as Debian's cron does it: what is due at a fixed hour is due once a day. In an hour that does not exist it is due
-  right after; in one that happens twice, the first time. What is due every hour or more often goes by real time.
-- Intervals are multiples since 1970 UTC: they do not drift, whoever computes them.
+- Expressions have the five fields of Debian's cron, with names of months and days, steps, "L" and "#".
+- Summer time follows Debian's cron. A time at a fixed hour is due once a day: right after an hour that does not exist, and in the first of
+  two equal hours. Times every hour or more often go by real time.
+- Intervals are multiples since 1970 UTC, so all processes compute the same times, without drift.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from boki_common.errors import InvalidArgument
 
 FIELDS: Final = 5
 FIRINGS_AT_ONCE: Final = 100
-"""Firings that one look gives; the next ones are given by the next look."""
+"""The most firings that one call returns; the next call returns later ones."""
 LEAST_S: Final = 0.1
 
 Missed: TypeAlias = Literal["skip", "last", "all"]
 
 
 class Timing(NamedTuple):
-    """When something is due, again and again.
+    """The times at which a schedule fires.
 
     Attributes:
-        cron: an expression; "": every `every_s` seconds.
-        timezone: of IANA, for `cron`.
-        missed: what becomes of firings that are more than `late_s` late, since nobody was there: none, the newest, or all.
+        cron: a cron expression; "" for every `every_s` seconds.
+        every_s: the interval in seconds, if there is no expression.
+        timezone: the IANA time zone of the expression.
+        missed: the firings to start of those more than `late_s` late, because no worker ran: none, the newest, or all.
+        late_s: how late a firing may be, in seconds, before it counts as missed.
     """
 
     cron: str = ""
@@ -43,10 +45,11 @@ class Timing(NamedTuple):
 
 
 class DueTimes(NamedTuple):
-    """What is due now.
+    """The times that are due.
 
     Attributes:
-        times: in milliseconds since 1970 UTC, ascending. until_ms: all at or before it was looked at.
+        times: the times in milliseconds since 1970 UTC, ascending.
+        until_ms: the time up to which nothing more is due.
     """
 
     times: tuple[int, ...]
@@ -54,10 +57,12 @@ class DueTimes(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Firings that were left out, since no worker ran when they were due.
+    """Firings that were not started, because no worker ran when they were due.
 
     Attributes:
-        number: how many; `FIRINGS_AT_ONCE` stands for as many or more. first_ms, last_ms: the times of the oldest and the newest of them.
+        number: their number; `FIRINGS_AT_ONCE` means that many or more.
+        first_ms: the time of the oldest.
+        last_ms: the time of the newest.
     """
 
     number: int
@@ -66,7 +71,7 @@ class Skipped(NamedTuple):
 
 
 def check(timing: Timing) -> Timing:
-    """Raises InvalidArgument."""
+    """Return the timing if it is valid. Raises InvalidArgument."""
     if bool(timing.cron) == bool(timing.every_s):
         raise InvalidArgument(
             f"expected either cron or every_s, found cron={timing.cron!r} and every_s={timing.every_s}"
@@ -87,7 +92,7 @@ def check(timing: Timing) -> Timing:
 
 
 def next_ms(timing: Timing, after_ms: int) -> int:
-    """The first time after `after_ms` at which it is due. Raises InvalidArgument."""
+    """Return the first due time after `after_ms`. Raises InvalidArgument."""
     return next(_times(timing, after_ms))
 
 
@@ -102,7 +107,7 @@ def _times(timing: Timing, after_ms: int) -> Iterator[int]:
     try:
         for found in CronSim(timing.cron, datetime.fromtimestamp(after_ms / 1_000, zone)):
             at = round(found.astimezone(UTC).timestamp() * 1_000)
-            if at > after_ms:  # in an hour that happens twice, it may be the first of both
+            if at > after_ms:  # in the second of two equal hours, `cronsim` may return the first one
                 yield at
     except CronSimError as fault:
         raise InvalidArgument(f"expected a cron expression, found {timing.cron!r}: {fault}") from fault
@@ -122,10 +127,12 @@ def _zone(name: str) -> tzinfo:
 
 
 def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> DueTimes:
-    """Return what became due after `after_ms`, and is to be done now; of much, the first: ask again with `until_ms`.
+    """Return the times to fire of those due after `after_ms`, at most `FIRINGS_AT_ONCE`; call again after the result's `until_ms` for more.
 
     Args:
-        now_ms: "late" is counted from it. until_ms: what is due later is left for another look; by default `now_ms`.
+        after_ms: the time up to which firings are done.
+        now_ms: the time from which lateness is counted.
+        until_ms: the last time to return; by default `now_ms`.
     """
     until_ms = now_ms if until_ms is None else until_ms
     late_ms = now_ms - round(timing.late_s * 1_000)
@@ -139,7 +146,7 @@ def due(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None)
 
 
 def skipped(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = None) -> Skipped | None:
-    """Return what of the firings after `after_ms` is left out by `due` of the same times; None: nothing is."""
+    """Return the firings that `due` with the same arguments leaves out; None if there are none."""
     if timing.missed == "all":
         return None
     until_ms = now_ms if until_ms is None else until_ms
@@ -153,12 +160,12 @@ def skipped(timing: Timing, after_ms: int, now_ms: int, until_ms: int | None = N
 
 
 def text(timing: Timing, at_ms: int) -> str:
-    """Return a time as people read it who set this timing: in its time zone."""
+    """Return a time in ISO 8601, in the time zone of a timing."""
     return iso(moment(timing, at_ms))
 
 
 def iso(at: datetime) -> str:
-    """Return a moment in ISO 8601, with milliseconds where it has any."""
+    """Return a moment in ISO 8601, with milliseconds if it has any."""
     return at.isoformat(timespec="milliseconds" if at.microsecond else "seconds")
 
 
@@ -168,7 +175,7 @@ def moment(timing: Timing, at_ms: int) -> datetime:
 
 
 def newest(timing: Timing, at_ms: int) -> int | None:
-    """Return the newest time at or before `at_ms` at which something was due; None: nothing was since 1970."""
+    """Return the newest due time at or before `at_ms`; None if there is none since 1970."""
     return _newest(timing, 0, at_ms)
 
 
@@ -184,7 +191,7 @@ def _up_to(timing: Timing, after_ms: int, now_ms: int) -> DueTimes:
 
 
 def _newest(timing: Timing, after_ms: int, last_ms: int) -> int | None:
-    """The newest time after `after_ms` and up to `last_ms`; looked for near `last_ms` first."""
+    """Return the newest due time after `after_ms` and up to `last_ms`. The search begins near `last_ms`."""
     if timing.every_s:
         every_ms = round(timing.every_s * 1_000)
         at = last_ms // every_ms * every_ms

@@ -1,9 +1,9 @@
-"""In which order the events of a history were delivered to the workflow's code. Pure.
+"""The order in which the events of a history were delivered to the workflow's code. Pure.
 
-A workflow's stream has records of its executors and records of others (results of children, signals, cancellation). An executor's record
-names up to where it had *seen* the stream when it began to be filled. So the order of delivery is: for each own record, what came from
-others at or below its `seen`, then its own events; and what came from others after the last one, at the end. By seqnum alone it would be
-another one: a signal that lands between a result's delivery and the result's record has the lower seqnum, and was delivered later.
+A history has records of the workflow's workers and messages of other processes (results of children, signals, cancellations). A worker's
+record names its `seen`, the seqnum up to which messages had been delivered when the record was begun. So the order of delivery is: before
+each own record the messages at or below its `seen`, then its events; after the last own record the remaining messages. The order of seqnums
+differs: a signal between a result's delivery and the result's record has the lower seqnum, but was delivered later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Own: TypeAlias = Delivered | Effect | Note
 
 
 class RecordedEvents(NamedTuple):
-    """What one record has of one workflow."""
+    """The events of one workflow in one record. `own` are its worker's, `incoming` those of other processes."""
 
     seqnum: int
     time_ms: int
@@ -49,11 +49,7 @@ class RecordedEvents(NamedTuple):
 
 
 class OrderedEvent(NamedTuple):
-    """One event, in the order of delivery.
-
-    Attributes:
-        seqnum, time_ms: of its record.
-    """
+    """An event in the order of delivery, with the seqnum and time of its record."""
 
     seqnum: int
     time_ms: int
@@ -61,7 +57,7 @@ class OrderedEvent(NamedTuple):
 
 
 def recorded_events(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent]) -> RecordedEvents:
-    """Sorts the events of one record, all of one workflow."""
+    """Sort the events of one record, all of one workflow, by their source."""
     own: list[Own] = []
     incoming: list[Incoming] = []
     started: Started | None = None
@@ -80,19 +76,19 @@ def recorded_events(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFl
 
 
 def begun(started: Started, time_ms: int) -> Started:
-    """How a workflow began, with the time of its record where whoever started it did not know what time it was."""
+    """Return the start of a workflow, with the time of its record if its starter left the time open."""
     if started.origin and not started.forked_ms:
         started = msgspec.structs.replace(started, forked_ms=time_ms)
     return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
 
 
 def start_ms(started: Started) -> int:
-    """Return when a workflow was started, for people: a fork was when it was forked."""
+    """Return when a workflow was started, for people; for a fork, when it was forked."""
     return started.forked_ms or started.at_ms
 
 
 def begun_before(ended: Ended) -> Started:
-    """Return how a workflow began, as far as its end has it: without its arguments (`args` is None) and its version."""
+    """Return the start of an ended workflow from the facts of its end; `args` is None, and the version is missing."""
     return Started(
         *(ended.id, ended.name, ended.digest, None, ended.began_ms),
         group=ended.group,
@@ -103,7 +99,7 @@ def begun_before(ended: Ended) -> Started:
 
 
 def locks_of(records: Iterable[RecordedEvents]) -> tuple[list[Queued], list[Locked]]:
-    """Return the places in lock queues that a history ends with: those where the workflow waits, and the locks that it holds."""
+    """Return the places at which a workflow waits in lock queues, and the locks that it holds, at the end of a history."""
     waiting: dict[str, Queued] = {}
     held: dict[str, Locked] = {}
     for event in (event for one in records for event in one.own):
@@ -119,9 +115,9 @@ def locks_of(records: Iterable[RecordedEvents]) -> tuple[list[Queued], list[Lock
 
 
 def parts_left(records: Iterable[RecordedEvents]) -> list[Attempted]:
-    """Return the parts of transactions that may run although nothing waits for them, once no worker runs the workflow.
+    """Return the parts of transactions that may still run once no worker runs the workflow.
 
-    A worker records that it abandons a part before it records how the transaction ended: so that end accounts for all parts.
+    The outcome of a transaction accounts for all its parts: a worker records each abandoned part before it.
     """
     left: dict[str, dict[str, Attempted]] = {}
     for event in (event for one in records for event in one.own):
@@ -135,11 +131,7 @@ def parts_left(records: Iterable[RecordedEvents]) -> list[Attempted]:
 
 
 def in_order(records: Iterable[RecordedEvents]) -> Iterator[OrderedEvent]:
-    """What was delivered, in order. See the module.
-
-    Args:
-        records: of one workflow, ascending by seqnum.
-    """
+    """Yield the events of one workflow's records, which ascend by seqnum, in the order of delivery. See the module."""
     ordered = list(records)
     coming = [(one.seqnum, one.time_ms, event) for one in ordered for event in one.incoming]
     at = 0

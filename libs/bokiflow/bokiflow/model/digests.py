@@ -1,7 +1,7 @@
-"""What two calls are compared by: a digest of their arguments. Pure.
+"""Digests of arguments, by which two calls are compared. Pure.
 
-Arguments of a workflow are JSON and always have one. Those of a step may be anything (a client, an open file): only what is
-JSON is compared, since the step is named by its place anyway.
+Arguments of a workflow are JSON and always have a digest. Arguments of a step may be any objects (a client, an open file). They have a
+digest only if they are JSON; the step's key, which is its place in the code, identifies the call anyway.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NONE: Final = ""
 
 
 def digest(value: Json) -> str:
-    """Of JSON; the order of keys does not count."""
+    """Return the digest of JSON, which ignores the order of keys."""
     return xxhash.xxh3_64_hexdigest(_encoder.encode(value))
 
 
 def digest_of_call(args: Sequence[Any], options: Mapping[str, Any]) -> str:
-    """Of a step's arguments; "" where they are not JSON."""
+    """Return the digest of a step's arguments; "" if they are not JSON."""
     try:
         return digest(as_json([list(args), dict(options)]))
     except NotEncodable:
@@ -37,7 +37,7 @@ def digest_of_call(args: Sequence[Any], options: Mapping[str, Any]) -> str:
 
 
 def copied(value: V) -> V:
-    """Copy an argument of a step, so that neither the step nor the workflow sees what the other changes in it later.
+    """Copy an argument of a step, so that the step and the workflow do not see each other's later changes.
 
     Containers, dataclasses, Structs and models are copied; other objects (a client, an open file) are shared.
     """
@@ -48,6 +48,6 @@ def copied(value: V) -> V:
     if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
         try:
             return copy.deepcopy(value)
-        except Exception:  # noqa: BLE001 - it holds something that has no copy, and is shared as such objects are
+        except Exception:  # noqa: BLE001 - it contains an object that cannot be copied, and is shared like that object
             return value
     return value

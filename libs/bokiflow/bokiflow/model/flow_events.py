@@ -1,20 +1,18 @@
-"""What workflows write. Pure.
+"""Events of workflows. Pure.
 
-On `flow/own/<id>`, the fence: Started, Claimed, Ended, Tombed. On `flow/wf/<id>`, the history, what its executor writes (each record
-expects its claim):
+The fence `flow/own/<id>` has Started, Claimed, Ended and Tombed. Each of the last three repeats the facts of Started that are needed once
+Started is trimmed. The history `flow/wf/<id>` has the events of the workflow's worker, whose records expect its claim:
 
-| event | is it delivered to the code, or did the code do it? |
+| event | role |
 |---|---|
-| Stepped, Transacted, Fired | delivered: the outcome of a step or a transaction, a timer that is due |
-| Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
-| Begun, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay |
-| Sleeping | neither: for people |
-| Attempted, Abandoned, Waits, Withdrawn | neither: for the worker that takes over |
+| Stepped, Transacted, Fired | delivered to the code: the outcome of a step or transaction, a timer that is due |
+| Queued, Locked | delivered to the code: it joined a lock queue, it holds a lock |
+| Begun, Invoked, Sent, Emitted, Patched, Unlocked | effects of the code, which a replay compares |
+| Sleeping | for people |
+| Attempted, Abandoned, Waits, Withdrawn | for the worker that takes the workflow over |
 
-and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
-
-What shortens a history: Checkpointed (the history as of somewhere) and Restarted (from here on there is a new one). Each of Claimed, Ended
-and Tombed has what of Started is needed when Started is trimmed.
+It also has ChildEnded, Signalled and Cancelled, which other processes append without expectations. Checkpointed and Restarted replace older
+events.
 """
 
 from __future__ import annotations
@@ -29,35 +27,39 @@ from bokilib.records.events import Event, Picker
 
 
 class TransactionPart(msgspec.Struct, array_like=True, frozen=True):
-    """What a part of a transaction read and wrote, as its store has it; of one that failed, what it read."""
+    """Reads and writes of a part of a transaction, in the format of its store. A failed part has no writes."""
 
     read: bytes
     written: bytes = b""
 
 
 class EnclosingTransaction(msgspec.Struct, array_like=True, frozen=True):
-    """The transaction that a workflow is a part of: as it was, and parts of it that ran since."""
+    """The transaction that a workflow is a part of: its state when it called the workflow, and parts that ran since."""
 
     context: bytes
     parts: tuple[TransactionPart, ...] = ()
 
 
 class Started(Event, tag="flow.start", frozen=True):
-    """A workflow begins.
+    """The start of a workflow.
 
     Attributes:
-        at_ms: when it was started, by the clock of the log; 0: when its record was ordered (`history.begun`).
-        name: of the workflow's function. digest: of its arguments, `args`: [positional, by name].
-        version: of the code that started it, as its author calls it.
-        group: of workers. owner: who runs it from here on; "": nobody yet.
-        parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
-        age: of a child, the seqnum at which the root of its family began.
-        origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code gets first: (id, how much of its history was delivered).
-        within: whose transaction it is a part of.
-        cursors: of a fork, as of which places its origin looked at things: before the first delivery, and after each.
-        due_ms: the time of the firing, of a workflow that a schedule started (and of its forks); 0: of another one.
-        forked_ms: of a fork, when it was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in the record that
-            starts the fork, whose time it is (`history.begun`), and in checkpoints of older programs.
+        name: the name of its function.
+        digest: the digest of its arguments.
+        args: its arguments: [positional, by name].
+        at_ms: when it was started, by the clock of the log; 0 for the time of its record (`delivery_order.begun`).
+        version: the version of the code that started it, as its author names it.
+        owner: the worker that runs it; "" if none does yet.
+        parent: the id of its parent; "" if it is no child.
+        parent_key: the key of the parent's call.
+        age: the seqnum at which the root of a child's family started.
+        origin: the id of the workflow that a fork was made from.
+        names: the ids from which a fork's code derives unique numbers (`bokiflow.unique`), each with its last delivery.
+        within: the transaction that it is a part of.
+        cursors: the positions as of which a fork's origin read: before the first delivery, and after each.
+        due_ms: the time of the firing that a schedule started (forks keep it); 0 for other workflows.
+        forked_ms: when a fork was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in the record that starts the
+            fork, whose time it is (`delivery_order.begun`), and in checkpoints of older programs.
     """
 
     id: str
@@ -82,14 +84,15 @@ class Started(Event, tag="flow.start", frozen=True):
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
-    """A worker runs it from here on.
+    """A claim by which a worker runs a workflow, or blocks it. Fields without a description are as in Started.
 
     Attributes:
-        since: the claim that this one repeats, or its own predecessor's; 0 for a new one.
-        start: seqnum of its Started, of which the rest is, where this claim goes with a checkpoint.
-        blocked: why whoever ran it could not go on; then nobody runs it, until somebody tries again.
-        vain: how often in a row, at most, it was begun before this claim and its worker was lost before it recorded anything (`held_back`).
-        pause_ms: for so long after this claim it is held back, if its worker is lost in vain again; 0: not at all.
+        owner: the worker; "" if the workflow is blocked.
+        since: the claim that this one repeats; 0 for a new one.
+        start: the seqnum of Started.
+        blocked: why the workflow is blocked; workers run it again when it is resumed. "" if it is not blocked.
+        vain: the most runs in a row before this claim whose worker was lost before it recorded progress (`held_back`).
+        pause_ms: the time after this claim for which it is held back if this run is lost, too; 0 if it is not held back.
     """
 
     id: str
@@ -106,12 +109,15 @@ class Claimed(Event, tag="flow.claim", frozen=True):
 
 
 class Ended(Event, tag="flow.done", frozen=True):
-    """It ended, once and for ever.
+    """The end of a workflow, which is final. Fields without a description are as in Started.
 
     Attributes:
-        start: seqnum of its Started, of which the rest is. began_ms: when it was started (`history.start_ms`).
-        topics: under which it emitted something. parts: of a transaction, which it was a part of; they are in it if that commits.
-        history_bytes: of its history, about; 0 in records of older programs.
+        start: the seqnum of Started.
+        at_ms: when it ended, by the clock of the log.
+        began_ms: when it was started (`delivery_order.start_ms`).
+        topics: the topics under which it emitted values.
+        parts: the parts that it adds to the transaction that it is a part of.
+        history_bytes: the approximate size of its history; 0 in records of older programs.
     """
 
     id: str
@@ -131,11 +137,11 @@ class Ended(Event, tag="flow.done", frozen=True):
 
 
 class Tombed(Event, tag="flow.tomb", frozen=True):
-    """It ended: repeated, so that older records may go.
+    """A repeated end of a workflow, after which older records can be trimmed.
 
     Attributes:
-        done_ms: when it ended, by the clock of the log.
-        large: seqnum of the record that has its outcome, which is too large to be here; 0: it is here.
+        done_ms: when the workflow ended, by the clock of the log.
+        large: the seqnum of the record with its outcome, if that is too large for this record; else 0.
     """
 
     id: str
@@ -145,16 +151,16 @@ class Tombed(Event, tag="flow.tomb", frozen=True):
 
 
 class Resulted(Event, tag="flow.result", frozen=True):
-    """A large outcome of a workflow that ended."""
+    """The large outcome of an ended workflow."""
 
     id: str
     outcome: Outcome
 
 
 class Stepped(Event, tag="flow.step", frozen=True):
-    """A step ended, or (with `part`) a part of a transaction of others.
+    """The outcome of a step, or (with `part`) of a part of an enclosing transaction.
 
-    For people: how long its body took, retries included, and at which attempt it ended.
+    `took_ms`, the time of its body with retries, and `attempts` are for people.
     """
 
     id: str
@@ -169,7 +175,7 @@ class Stepped(Event, tag="flow.step", frozen=True):
 
 
 class Transacted(Event, tag="flow.txn", frozen=True):
-    """A transaction of a store committed, in this record. `seen`: as the record's own, which is the store's here."""
+    """The outcome of a transaction that this record commits. `seen` is the workflow's, since the record's own is the store's."""
 
     id: str
     key: str
@@ -181,7 +187,7 @@ class Transacted(Event, tag="flow.txn", frozen=True):
 
 
 class Fired(Event, tag="flow.timer", frozen=True):
-    """A timer was due."""
+    """A timer that is due."""
 
     id: str
     key: str
@@ -189,7 +195,7 @@ class Fired(Event, tag="flow.timer", frozen=True):
 
 
 class Queued(Event, tag="flow.queued", frozen=True):
-    """It waits for a lock, since the record that this is in; `number` is that record's seqnum, 0 in the log."""
+    """A place in a lock queue. `number` is the seqnum of this record, and 0 in the log."""
 
     id: str
     key: str
@@ -199,7 +205,7 @@ class Queued(Event, tag="flow.queued", frozen=True):
 
 
 class Locked(Event, tag="flow.locked", frozen=True):
-    """It holds a lock. `number`: seqnum of its place in the queue; 0 in the log: that of this record."""
+    """A lock that the workflow holds. `number` is the seqnum of its place in the lock queue; 0 in the log for that of this record."""
 
     id: str
     key: str
@@ -210,7 +216,7 @@ class Locked(Event, tag="flow.locked", frozen=True):
 
 
 class Begun(Event, tag="flow.begun", frozen=True):
-    """A step that runs at most once is about to begin."""
+    """An announcement of the body of a step that runs at most once."""
 
     id: str
     key: str
@@ -218,10 +224,10 @@ class Begun(Event, tag="flow.begun", frozen=True):
 
 
 class Withdrawn(Event, tag="flow.withdrawn?", frozen=True):
-    """A step with a Begun that did not begin: its worker was drained first. Workers of older versions pass this, and take it for begun.
+    """The withdrawal of a Begun whose body did not run, because the worker was drained. Older workers skip it.
 
     Attributes:
-        again: it is about to begin after all, at the next worker: it counts as begun from here on.
+        again: the next worker is about to run the body, so the step counts as begun again.
     """
 
     id: str
@@ -231,7 +237,7 @@ class Withdrawn(Event, tag="flow.withdrawn?", frozen=True):
 
 
 class Sleeping(Event, tag="flow.sleep", frozen=True):
-    """It waits until `due_ms`, at the latest."""
+    """A note for people that the code waits until `due_ms` at the latest."""
 
     id: str
     key: str
@@ -239,13 +245,13 @@ class Sleeping(Event, tag="flow.sleep", frozen=True):
 
 
 class Waits(Event, tag="flow.waits?", frozen=True):
-    """The workflow waits for a time, or for others, and runs nothing. Recorded only by a worker that began it after several were lost."""
+    """A note that the code only waits, for timers or messages. Only a worker that follows several lost workers records it."""
 
     id: str
 
 
 class Attempted(Event, tag="flow.attempt", frozen=True):
-    """A transaction called a child, which is a part of this attempt only. A later attempt begins once that child is `Abandoned`."""
+    """A child that a transaction called as a part of this attempt only. The next attempt waits until the child is `Abandoned`."""
 
     id: str
     key: str
@@ -256,12 +262,13 @@ class Attempted(Event, tag="flow.attempt", frozen=True):
 
 
 class Abandoned(Event, tag="flow.abandoned?", frozen=True):
-    """The workflow waits no longer for a part that a transaction of it called; the same record cancels the part.
+    """The end of waiting for a part that a transaction called. The same record cancels the part.
 
-    Workers of older versions skip this, and cancel the part once more when they take the workflow over.
+    Older workers skip this event, and cancel the part once more when they take the workflow over.
 
     Attributes:
-        key: of the transaction. child: id of the part.
+        key: the key of the transaction.
+        child: the part.
     """
 
     id: str
@@ -270,7 +277,7 @@ class Abandoned(Event, tag="flow.abandoned?", frozen=True):
 
 
 class Invoked(Event, tag="flow.invoke", frozen=True):
-    """It started a child."""
+    """The start of a child workflow."""
 
     id: str
     key: str
@@ -280,7 +287,7 @@ class Invoked(Event, tag="flow.invoke", frozen=True):
 
 
 class Sent(Event, tag="flow.sent", frozen=True):
-    """It sent a signal to another, or (topic "") cancelled a child."""
+    """A signal that the code sent to a workflow, or (topic "") its cancellation of a child."""
 
     id: str
     key: str
@@ -289,7 +296,7 @@ class Sent(Event, tag="flow.sent", frozen=True):
 
 
 class Emitted(Event, tag="flow.emit", frozen=True):
-    """It emits a value to those who follow it."""
+    """A value that the code emitted under a topic."""
 
     id: str
     key: str
@@ -298,7 +305,7 @@ class Emitted(Event, tag="flow.emit", frozen=True):
 
 
 class Patched(Event, tag="flow.patch", frozen=True):
-    """Its code is newer than a change: it takes the new way."""
+    """The choice of the new code at a patch."""
 
     id: str
     key: str
@@ -306,7 +313,7 @@ class Patched(Event, tag="flow.patch", frozen=True):
 
 
 class Unlocked(Event, tag="flow.unlocked", frozen=True):
-    """It releases a lock, or does not wait for it any more. `key`: of the call that asked for it; `name`: the lock's."""
+    """The release of a lock, or of a place in its queue. `key` is the key of the call that asked for the lock, `name` the lock's name."""
 
     id: str
     key: str
@@ -314,7 +321,7 @@ class Unlocked(Event, tag="flow.unlocked", frozen=True):
 
 
 class Checkpointed(Event, tag="flow.ckpt", frozen=True):
-    """The history as of `covers`, in parts (`history_fold`)."""
+    """A part of a checkpoint of the history as of `covers` (`history_fold`)."""
 
     id: str
     covers: int
@@ -324,14 +331,17 @@ class Checkpointed(Event, tag="flow.ckpt", frozen=True):
 
 
 class Restarted(Event, tag="flow.restart", frozen=True):
-    """It begins again with other arguments.
+    """A new run of the code with other arguments and an empty history.
 
     Attributes:
-        run: how often it was begun anew, this time included. started: as it would have been started so.
-        start: seqnum of the Started that is in the log. unreceived: what was sent, and nobody had received: (topic, value).
-        at_ms: its time, for the code. topics: under which it emitted something before.
-        carried_ms: when its oldest record was written, by the clock of the log.
-        cursor: as of which place it looks at things before the first delivery.
+        run: the number of restarts, with this one.
+        started: the start with the new arguments.
+        start: the seqnum of the Started in the log.
+        unreceived: (topic, value) of the signals that the code had not received.
+        at_ms: the time of the restart, for the code.
+        topics: the topics under which the workflow emitted values before.
+        carried_ms: when its oldest needed record was written, by the clock of the log.
+        cursor: the position as of which the code reads before the first delivery.
     """
 
     id: str
@@ -346,7 +356,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
 
 
 class ChildEnded(Event, tag="flow.child", frozen=True):
-    """A child ended; `key` is the call that started it. `parts`: of a transaction that both are a part of."""
+    """The end of a child, reported to its parent. `key` is the call that started it; `parts` joins the transaction of both."""
 
     id: str
     key: str
@@ -356,7 +366,7 @@ class ChildEnded(Event, tag="flow.child", frozen=True):
 
 
 class Signalled(Event, tag="flow.signal", frozen=True):
-    """Somebody sends a value. `token` tells two apart that are alike."""
+    """A value sent to a workflow. `token` distinguishes equal signals."""
 
     id: str
     topic: str
@@ -365,27 +375,26 @@ class Signalled(Event, tag="flow.signal", frozen=True):
 
 
 class Cancelled(Event, tag="flow.cancel", frozen=True):
-    """Somebody asks it to end."""
+    """A request to end."""
 
     id: str
     reason: str = ""
 
 
 class Resumed(Event, tag="flow.resume", frozen=True):
-    """Somebody asks whoever runs it to try again. It goes to workers, and is in no history."""
+    """A request to workers to run a blocked workflow again. Not in the history."""
 
     id: str
 
 
 class Terminated(Event, tag="flow.terminated?", frozen=True):
-    """The workflow was ended from outside. It goes to workers that have it in memory, and is in no history."""
+    """A message to workers that have a terminated workflow in memory. Not in the history."""
 
     id: str
 
 
 class PartitionClaimed(Event, tag="flow.partition", frozen=True):
-    """A worker owns a partition from here on; `worker` "": none does. The one that did (`left`) runs nothing any more, but what a `Leaving`
-    in the same record says."""
+    """A claim of a partition by `worker`, or its release (""). The former owner `left` keeps only what a `Leaving` in the record says."""
 
     group: str
     partition: int
@@ -394,11 +403,11 @@ class PartitionClaimed(Event, tag="flow.partition", frozen=True):
 
 
 class Leaving(Event, tag="flow.leaving?", frozen=True):
-    """A worker is being drained: it claims nothing more, and runs only some workflows of its group. Its newest record counts.
+    """A message that a worker is being drained: it claims nothing more, and runs only some workflows. Its newest one counts.
 
     Attributes:
-        keeps: partitions of the workflows that it still runs; none: the worker has left.
-        runs: ids of these workflows; none: all that it had of these partitions. Programs that do not know this field take it for none.
+        keeps: the partitions of the workflows that it still runs; empty once it has left.
+        runs: the ids of these workflows; empty for all that it has of these partitions. Older programs read it as empty.
     """
 
     group: str
@@ -408,11 +417,13 @@ class Leaving(Event, tag="flow.leaving?", frozen=True):
 
 
 class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
-    """All of a partition that is not over, as of `covers`: what was started at or below it and is not here has ended.
+    """A part of the list of a partition's unfinished workflows as of `covers`. Older workflows that are not listed have ended.
 
     Attributes:
-        ids, starts: of this part of it. part, parts: which of how many.
-        collected: of what ended up to there, the history is trimmed.
+        starts: the seqnums of the starts of `ids`.
+        part: the index of this part.
+        parts: the number of parts.
+        collected: the seqnum up to which histories of ended workflows are trimmed.
     """
 
     group: str
@@ -441,7 +452,7 @@ EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
 NOTES: Final = (Sleeping, Attempted, Abandoned, Withdrawn)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 PASSED: Final = tuple(one for one in (*DELIVERED, *EFFECTS, *NOTES) if str(one.__struct_config__.tag).endswith("?"))
-"""Events in a workflow's own records that older programs skip: no position in a history counts them."""
+"""Events in a workflow's own records that older programs skip. Positions in a history do not count them."""
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(
     "flow",

@@ -1,15 +1,13 @@
-"""A workflow's history as it is read: from its beginning, from its newest checkpoint, or from its last restart. Pure.
+"""The history of a workflow, folded from its start, its newest checkpoint or its last restart. Pure.
 
-- A checkpoint (`Checkpointed`, in parts that count when all are there) is all of the history as of its `covers`: what lies at or below it
-  in the stream is not needed any more. It does not record that something was delivered: order follows from the records in it, as ever
-  (`history.in_order`).
+- A checkpoint (`Checkpointed`, in parts that count once all are read) has the records of the history as of its `covers`, so records at or
+  below that are not needed. The order of delivery follows from the records in it (`delivery_order.in_order`).
 - Events that older programs skip (`flow_events.PASSED`) are not in the rows of a checkpoint but in a list at its end, which a decoder of
   an older version skips too. A checkpoint without such events has no list.
-- A fork begins with a checkpoint, whose last part is in the record of its Started; others may be before that. While there is no Started
-  there is no fork.
-- A restart (`Restarted`) begins a new history. Of what is older only that counts which came from others after it had *seen* the stream:
-  that is for the new run.
-- Nothing is guessed: where something is missing that no checkpoint and no restart makes up for, the history is not whole.
+- A fork begins with a checkpoint, whose last part is in the record of its Started; other parts may be before it. Without a Started there
+  is no fork.
+- A restart (`Restarted`) begins a new history. Of older records only messages of other processes above its `seen` count, for the new run.
+- A history with a gap that no checkpoint or restart covers is not whole; no part of it is guessed.
 """
 
 from __future__ import annotations
@@ -36,13 +34,13 @@ from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.retention.checkpoint_rules import PART_BYTES, CheckpointPart, WholeCheckpoint, newest_first, split
 
 PART_DATA_BYTES: Final = PART_BYTES - 32_768
-"""Room for what surrounds a part, the streams that it joins among it."""
+"""Bytes of a part's data; the rest of the part is for the record's header and the streams that it joins."""
 PART_TOPICS: Final = 200
-"""Streams of what a workflow emitted, that one part joins."""
+"""Streams of emitted topics that one part joins."""
 
 
 class _CheckpointRecord(msgspec.Struct, array_like=True, frozen=True):
-    """One record of a history."""
+    """A record of the history in a checkpoint."""
 
     seqnum: int
     time_ms: int
@@ -55,8 +53,8 @@ class _CheckpointData(msgspec.Struct, array_like=True, frozen=True):
     """The contents of a checkpoint.
 
     Attributes:
-        passed: events of `rows` that older programs skip: (index of the row, how many of the row's other events are before it, the event).
-            Checkpoints written before this list existed have such events in the rows.
+        passed: the events that older programs skip: (index of the row, number of the row's other events before it, the event). Checkpoints
+            that are older than this list have such events in the rows.
     """
 
     started: Started
@@ -79,11 +77,7 @@ _passed: Final[dict[str, msgspec.msgpack.Decoder[Own]]] = {
 
 
 class HistoryRecord(NamedTuple):
-    """One record of the stream of a history, as it was read.
-
-    Attributes:
-        by: who wrote it. restarted, checkpoints: what it has of these.
-    """
+    """A record of a history's stream. `by` names its writer."""
 
     recorded: RecordedEvents
     by: str
@@ -95,8 +89,11 @@ class History(NamedTuple):
     """A workflow's history.
 
     Attributes:
-        started: how it began. start: seqnum of that. restarted: its last one. records: since then, ascending.
-        covers: all at or below it is in `records`, or not needed. carried_ms: when its oldest record was written.
+        started: the start of the workflow.
+        restarted: the last restart; None if there is none.
+        records: the records since the start or last restart, ascending.
+        covers: the place at or below which all needed records are in `records`.
+        carried_ms: when the oldest needed record was written.
     """
 
     started: Started
@@ -108,12 +105,12 @@ class History(NamedTuple):
 
     @property
     def begins(self) -> Started:
-        """How its code begins now."""
+        """The start with the arguments of the current run."""
         return self.started if self.restarted is None else self.restarted.started
 
     @property
     def topics(self) -> list[str]:
-        """Under which it ever emitted something."""
+        """The topics under which the workflow ever emitted a value."""
         before = [] if self.restarted is None else list(self.restarted.topics)
         emitted = [event.topic for one in self.records for event in one.own if isinstance(event, Emitted)]
         return list(dict.fromkeys([*before, *emitted]))
@@ -162,19 +159,19 @@ def _decode(whole: WholeCheckpoint) -> tuple[_CheckpointData, list[RecordedEvent
 
 def _unknown(seqnum: int, found: str) -> UnknownEvent:
     return UnknownEvent(
-        f"the checkpoint of a history in record {seqnum} has what this version does not know: {found}; upgrade it",
+        f"the checkpoint of a history in record {seqnum} was written by a later version: found {found}; upgrade this program",
         seqnum=seqnum,
         found=found,
     )
 
 
 def split_data(history: History) -> list[bytes]:
-    """A checkpoint's data, one for each part."""
+    """Return a checkpoint's data, split into parts."""
     return split(_encode(history), PART_DATA_BYTES)
 
 
 def encode(history: History) -> list[bytes]:
-    """The same, in as many parts as take the streams of its topics too."""
+    """Return a checkpoint's data, split into enough parts to join the streams of all topics."""
     data = _encode(history)
     parts = split(data, PART_DATA_BYTES)
     wanted = -(-len(history.topics) // PART_TOPICS)
@@ -182,19 +179,19 @@ def encode(history: History) -> list[bytes]:
 
 
 def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
-    """The history, from records of its stream in order; None: it is not whole.
+    """Return the history that records of its stream, in order, have; None if it is not whole.
 
     Args:
-        gap: the last place at which something may be missing among them, 0 for none.
+        gap: the last place at which a record may be missing; 0 if none is.
 
     Raises:
-        UnknownEvent: a later version wrote its checkpoint. ForeignRecord: its checkpoint is damaged.
+        UnknownEvent: a later version wrote the checkpoint.
+        ForeignRecord: the checkpoint is damaged.
     """
     begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
     start = 0 if begun is None else begun.recorded.seqnum
-    after = [
-        one for one in kept if one.recorded.seqnum >= start
-    ]  # what is older was delivered to who had this id before
+    # Older records are of a forgotten workflow that had this id.
+    after = [one for one in kept if one.recorded.seqnum >= start]
     whole = next((one for one in newest_first(_parts(kept, begun)) if one.seqnum >= start), None)
     restart = next((one for one in reversed(after) if one.restarted is not None), None)
     records = [one.recorded for one in after]
@@ -211,14 +208,12 @@ def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
     trimmed = base.covers
     if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
         base = _since(base, restart)
-        trimmed = (
-            restart.recorded.seqnum
-        )  # whoever trims there has looked that nothing is needed (`history_checkpoint`)
+        trimmed = restart.recorded.seqnum  # a trim up to there spares undelivered messages (`history_checkpoint`)
     return _forked_when(base, begun) if gap <= trimmed else None
 
 
 def _forked_when(base: History, begun: HistoryRecord | None) -> History:
-    """Return the history of a fork with the time of the record that started it: the checkpoint in that record lacks it."""
+    """Return a fork's history with the time of the record that started it, which the checkpoint in that record lacks."""
     forked_ms = 0 if begun is None or begun.recorded.started is None else begun.recorded.started.forked_ms
     if not forked_ms:
         return base
@@ -231,7 +226,7 @@ def _forked_when(base: History, begun: HistoryRecord | None) -> History:
 
 
 def _parts(kept: Sequence[HistoryRecord], begun: HistoryRecord | None) -> list[CheckpointPart]:
-    """Parts of checkpoints, newest first: of those from before it began only what a fork begins with, if it is one."""
+    """Return the parts of checkpoints, newest first. Parts before the start count only if a fork begins with them."""
     start = 0 if begun is None else begun.recorded.seqnum
     before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
     return [
@@ -252,7 +247,7 @@ def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[RecordedEvents]) ->
 
 
 def _since(base: History, restart: HistoryRecord) -> History:
-    """What counts from a restart on."""
+    """Return the history from a restart on."""
     place, seen = restart.recorded.seqnum, restart.recorded.seen
     records = []
     for one in base.records:
@@ -264,6 +259,6 @@ def _since(base: History, restart: HistoryRecord) -> History:
 
 
 def bytes_of(history: History) -> int:
-    """Return how many bytes a history takes in the log, about."""
+    """Return the approximate number of bytes of a history in the log."""
     events = [event for one in history.records for event in (*one.own, *one.incoming)]
     return sum(size_of(event) + AROUND_BYTES for event in (history.begins, *events))

@@ -1,4 +1,4 @@
-"""Arguments and results as JSON. Pure. As `bokilib.records.codec`, and tuples are lists: functions return several values, and take them."""
+"""Arguments and results as JSON: `bokilib.records.codec`, with tuples as lists, since functions take and return several values. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bokilib.records.codec import Json, check_json, dump_model, to_json
 
 
 def as_json(value: object) -> Json:
-    """A value of a user's type as JSON. Raises NotEncodable."""
+    """Return a value of a user's type as JSON. Raises NotEncodable."""
     if type(value) in (str, int, bool, type(None)):
         return check_json(value)
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
     except (TypeError, ValueError, RecursionError):
-        return to_json(value)  # the error names what is wrong
+        return to_json(value)  # raises an error that names the wrong value
     return check_json(_lists(plain))
 
 

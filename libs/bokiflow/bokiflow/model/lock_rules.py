@@ -1,14 +1,14 @@
-"""Who holds a lock, from its stream `lock/<name>`. Pure.
+"""The lock queue of a lock, folded from its stream `lock/<name>`. Pure.
 
-- `Enqueued` joins the queue, `Released` leaves it, wherever in the queue it was. Both are named by (workflow, key), and total: what is
-  not there cannot leave.
-- Held is by the oldest that is in the queue; with it, if it shares, by all that share and come right after it. The number of a
-  place, seqnum of its Enqueued, is the fencing number: whoever holds after somebody else has the larger one.
-- Nobody waits for himself. A workflow that has another lock, or that is a child (its parent may have some), waits only for younger
-  ones than itself, by when the roots of their families began: else its Enqueued is a no-op, and it is refused. A workflow that has
-  nothing waits for anybody: those who wait behind it wait for the same ones anyway, so a circle through it has a shorter one
-  without it. (A workflow asks for one lock after the other, never for two at a time.)
-- `Checkpoint`: the queue as of `covers`, on a stream of its own in which each expects the one before.
+- `Enqueued` adds an entry to the queue, `Released` removes it from anywhere in the queue. Both name it by (workflow, key). A Released
+  without an entry has no effect.
+- The oldest entry holds the lock; if it shares, so do all sharing entries directly behind it. The number of an entry, the seqnum of its
+  Enqueued, is the fencing number: each later holder has a larger one.
+- No cycle of waits can arise. A workflow that has another lock, or is a child (its parent may have locks), waits only for younger
+  workflows, by the start of the roots of their families; otherwise its Enqueued has no effect, and the lock is refused. A workflow without
+  locks waits for any: those behind it wait for the same holders anyway, so a cycle through it contains a shorter one without it. (A
+  workflow asks for one lock at a time.)
+- `Checkpoint` has the queue as of `covers`, on a stream of its own in which each expects the one before.
 """
 
 from __future__ import annotations
@@ -22,30 +22,34 @@ from bokilib.records.events import Event, Picker
 from bokilib.retention.checkpoint_rules import FORGET_MS
 
 NAME_BYTES: Final = 200
-"""Of a lock's name: two locks never share a stream, so that what is trimmed of one is nothing of the other's."""
+"""Bound of a lock's name. Within it no two locks share a stream, so a trim of one lock spares the others."""
 RESERVED: Final = "ck/"
-"""Such a lock's stream would be another one's checkpoints."""
+"""Reserved prefix of names: such a lock's stream would be that of another lock's checkpoints."""
 QUEUE_ENTRIES: Final = 4_096
-"""Of one lock; whoever comes then is refused."""
+"""The most entries of a lock's queue; further ones are refused."""
 QUEUE_BYTES: Final = 320 * 1024
-"""Of the ids in one queue, counted at each 64th place and not for each who comes: it is to fit a record. Whoever comes then is refused."""
+"""The most bytes of a queue, which has to fit a record. They are counted at each 64th entry; then further entries are refused."""
 COUNTED_AT: Final = 64
 ENTRY_BYTES: Final = 40
-"""Of one place, beside ids."""
+"""Bytes of an entry beside its ids."""
 YOUNGER_ONLY: Final = (
-    "who has other locks, or is a child, waits for younger ones only: release what you have and begin again, or take all locks in one "
-    "order (ordered=True)"
+    "a workflow that has other locks, or is a child, waits for younger workflows only: release the other locks and retry, or take "
+    "all locks in one order (ordered=True)"
 )
 
 Standing: TypeAlias = Literal["held", "waiting", "gone"]
 
 
 class Enqueued(Event, tag="lock.enq", frozen=True):
-    """A workflow wants a lock.
+    """A request for a lock.
 
     Attributes:
-        id: of the lock. owner, key: of the workflow, and of its call. shared: others that share may hold it at the same time.
-        age: seqnum at which the root of its family began. waits_for_any: also for older workflows.
+        id: the name of the lock.
+        owner: the id of the workflow.
+        key: the key of its call.
+        shared: other sharing workflows may hold the lock at the same time.
+        age: the seqnum at which the root of the workflow's family began.
+        waits_for_any: the workflow waits for older workflows, too.
     """
 
     id: str
@@ -57,7 +61,7 @@ class Enqueued(Event, tag="lock.enq", frozen=True):
 
 
 class Released(Event, tag="lock.rel", frozen=True):
-    """A workflow does not want it any more, or does not wait for it any more."""
+    """The release of a lock, or of a place in its queue."""
 
     id: str
     owner: str
@@ -65,7 +69,7 @@ class Released(Event, tag="lock.rel", frozen=True):
 
 
 class Entry(NamedTuple):
-    """One place in a queue. `number`: seqnum of its Enqueued."""
+    """An entry of a lock queue. `number` is the seqnum of its Enqueued."""
 
     number: int
     owner: str
@@ -90,7 +94,7 @@ PICKER: Final[Picker[LockEvent]] = Picker("lock", (Enqueued, Released, Checkpoin
 
 
 def check_name(name: str) -> str:
-    """Raises InvalidArgument."""
+    """Return the name of a lock. Raises InvalidArgument."""
     size = len(name.encode(errors="replace"))
     if not 0 < size <= NAME_BYTES:
         raise InvalidArgument(f"expected a lock's name of 1 to {NAME_BYTES} bytes, found {size}", found=name[:80])
@@ -102,17 +106,17 @@ def check_name(name: str) -> str:
 
 
 def is_free(queue: Queue, shared: bool) -> bool:
-    """Whether who comes now holds it at once."""
+    """Return True if a new entry holds the lock at once."""
     return not queue or (shared and all(entry.shared for entry in queue))
 
 
 def may_wait(queue: Queue, age: int, waits_for_any: bool) -> bool:
-    """Whether who comes now and cannot hold it at once may wait. See the module."""
+    """Return True if a new entry that does not hold the lock at once may wait. See the module."""
     return not is_full(queue) and (waits_for_any or all(entry.age > age for entry in queue))
 
 
 def is_full(queue: Queue) -> bool:
-    """Whether nobody may join it any more."""
+    """Return True if a queue takes no more entries."""
     if len(queue) % COUNTED_AT:
         return False
     return len(queue) >= QUEUE_ENTRIES or sum(map(_size, queue)) >= QUEUE_BYTES
@@ -123,37 +127,39 @@ def _size(entry: Entry) -> int:
 
 
 def refusal(name: str, queue: Queue, age: int, waits_for_any: bool) -> LockRefused:
-    """Why somebody may not wait, or does not want to; `queue` is not empty."""
+    """Return the error of a workflow that may not wait for a lock, or does not want to. `queue` is not empty."""
     holder = queue[0].owner
     facts = {"name": name, "holder": holder}
     if may_wait(queue, age, waits_for_any):
         return LockRefused(f"lock {name!r} is held by workflow {holder!r}", **facts)
     if is_full(queue):
-        return LockRefused(f"{len(queue)} wait for lock {name!r} already: begin again later", **facts)
+        return LockRefused(
+            f"lock {name!r} has {len(queue)} entries in its queue and takes no more: retry later", **facts
+        )
     return LockRefused(f"lock {name!r} is held by workflow {holder!r}, and {YOUNGER_ONLY}", **facts)
 
 
 def passed_over(name: str, queue: Queue) -> LockRefused:
-    """Why somebody did not come into the queue, who asked for a place without a look at it; `queue`: as it is now."""
+    """Return the error of a workflow whose Enqueued had no effect. `queue` is the lock's queue by now."""
     holder = queue[0].owner if queue else ""
-    held = f"is held by workflow {holder!r}" if queue else "was held when this workflow came"
+    held = f"is held by workflow {holder!r}" if queue else "was held when this workflow asked for it"
     return LockRefused(f"lock {name!r} {held}, and {YOUNGER_ONLY}", name=name, holder=holder)
 
 
 def enqueued(queue: Queue, number: int, event: Enqueued) -> Queue:
-    """The queue after somebody came, at `number`."""
+    """Return the queue after an Enqueued at seqnum `number`."""
     if not is_free(queue, event.shared) and not may_wait(queue, event.age, event.waits_for_any):
         return queue
     return (*queue, Entry(number, event.owner, event.key, event.shared, event.age))
 
 
 def released(queue: Queue, event: Released) -> Queue:
-    """The queue after somebody left."""
+    """Return the queue after a Released."""
     return tuple(entry for entry in queue if (entry.owner, entry.key) != (event.owner, event.key))
 
 
 def after(queue: Queue, seqnum: int, events: Iterable[LockEvent]) -> Queue:
-    """The queue after the events of one record of its stream."""
+    """Return the queue after the events of one record of its stream."""
     for event in events:
         if isinstance(event, Enqueued):
             queue = enqueued(queue, seqnum, event)
@@ -163,7 +169,7 @@ def after(queue: Queue, seqnum: int, events: Iterable[LockEvent]) -> Queue:
 
 
 def holders(queue: Queue) -> Queue:
-    """Who holds it."""
+    """Return the entries that hold the lock."""
     if not queue or not queue[0].shared:
         return queue[:1]
     others = next((at for at, entry in enumerate(queue) if not entry.shared), len(queue))
@@ -171,20 +177,20 @@ def holders(queue: Queue) -> Queue:
 
 
 def standing(queue: Queue, number: int) -> Standing:
-    """How a place stands that was taken at or before what the queue is of; "gone": it was refused, or left."""
+    """Return the standing of an entry whose Enqueued the queue includes; "gone" if it was refused or released."""
     if any(entry.number == number for entry in holders(queue)):
         return "held"
     return "waiting" if any(entry.number == number for entry in queue) else "gone"
 
 
-# -- a lock as of a place of the log: its queue, and the retention of its records
+# -- a lock as of a position: its queue, and the retention of its records
 #
 # - The queue is that of the newest checkpoint with the events above its `covers`.
-# - A stream may be trimmed further than the newest checkpoint that was found covers. Then its queue was empty there, or a newer checkpoint
-#   exists: its maker trimmed after it was in the log, so a reader that *saw* the gap finds the checkpoint if it reads again (`hides_some`).
-# - A queue as old as a term is rewritten as a checkpoint, never as another Enqueued: the seqnum of an entry is its fencing number.
-# - Of a free lock the newest record of each stream stays for a day, so that a process that reads old terms finds the lock. Then a
-#   checkpoint has the empty queue, and a process that read the lock before appends no other one. When that checkpoint is a day old, the
+# - A stream may be trimmed above the `covers` of the newest checkpoint that was found. Then its queue was empty there, or a newer
+#   checkpoint exists. Trims follow their checkpoint, so a process that saw the gap finds the checkpoint when it reads again (`hides_some`).
+# - A queue as old as a term is rewritten as a checkpoint, never as a new Enqueued: the seqnum of an entry is its fencing number.
+# - The newest record of each stream of a free lock stays for a day, so that a process that reads old terms finds the lock. Then a
+#   checkpoint gets the empty queue, and a process that read the lock before appends no second one. When that checkpoint is a day old, the
 #   log forgets the lock: otherwise each engine would remember the trim mark of an empty stream for good.
 
 LONG_QUEUE_RECORDS: Final = 64
@@ -208,8 +214,6 @@ class LockView(NamedTuple):
     """A lock as of a position of the log.
 
     Attributes:
-        queue: the queue.
-        position: the position.
         newest: the seqnum of the newest record of the lock's stream; 0 if there is none.
         records: the number of records above the base of the queue, which is a checkpoint or the trim mark.
         checkpoint: the seqnum of the newest checkpoint; 0 if there is none.
@@ -234,7 +238,7 @@ def covered(found: Sequence[LockRecord]) -> int:
 
 
 def hides_some(found: Sequence[LockRecord], trimmed: int) -> bool:
-    """Return whether a newer checkpoint than those that were found may exist: more is trimmed than they cover."""
+    """Return True if a newer checkpoint than those that were found may exist: more is trimmed than they cover."""
     return trimmed > covered(found)
 
 
@@ -242,7 +246,7 @@ def viewed(position: int, found: Sequence[LockRecord], trimmed: int) -> LockView
     """Return a lock as of a position at which it has no newer checkpoint than those that were found.
 
     Args:
-        position: the position.
+        position: the position as of which the records were read.
         found: the records of both streams, ascending.
         trimmed: the last place of the lock's stream that is known to be trimmed.
     """
@@ -268,17 +272,17 @@ def viewed(position: int, found: Sequence[LockRecord], trimmed: int) -> LockView
 
 
 def is_long(view: LockView) -> bool:
-    """Return whether a checkpoint of the queue pays for its readers."""
+    """Return True if a checkpoint of the queue saves its readers enough records."""
     return bool(view.queue) and view.records >= LONG_QUEUE_RECORDS
 
 
 def is_checkpointed_free(view: LockView) -> bool:
-    """Return whether the newest record of a lock is a checkpoint of an empty queue."""
+    """Return True if the newest record of a lock is a checkpoint of an empty queue."""
     return view.covers > 0 and not view.records and not view.queue
 
 
 def must_rewrite(view: LockView, now_ms: int, carry_ms: int) -> bool:
-    """Return whether a checkpoint of a lock is needed so that an old term can be reclaimed."""
+    """Return True if a lock needs a checkpoint so that an old term can be reclaimed."""
     there = view.newest or view.checkpoint
     return bool(there) and not is_checkpointed_free(view) and now_ms - view.oldest_ms >= carry_ms
 
@@ -298,7 +302,7 @@ class LockTrim(NamedTuple):
 
 
 def trim_marks(view: LockView, now_ms: int = 0) -> LockTrim:
-    """Return what can be trimmed of a lock. `now_ms` is by the clock of the log; 0 forgets nothing."""
+    """Return the trims that a view of a lock allows. `now_ms` is by the clock of the log; with 0 the lock is not forgotten."""
     if is_checkpointed_free(view) and now_ms and now_ms - view.newest_ms > FORGET_MS:
         return LockTrim(view.position + 1, view.position + 1, True)  # later records are above the position, and stay
     if view.queue or is_checkpointed_free(view):
@@ -307,5 +311,5 @@ def trim_marks(view: LockView, now_ms: int = 0) -> LockTrim:
 
 
 def trim_marks_under(view: LockView, checkpoint: int) -> LockTrim:
-    """Return what a checkpoint of a view, at this place, replaces."""
+    """Return the trims after a checkpoint of a view at this place."""
     return LockTrim(view.position + 1, checkpoint)

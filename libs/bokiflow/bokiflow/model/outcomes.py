@@ -1,19 +1,19 @@
-"""Outcomes of steps, children and workflows, as the log stores them and as a workflow gets them back. Pure.
+"""Outcomes of steps, children and workflows: their format in the log, and the errors that are rebuilt from it. Pure.
 
-A workflow is always given what a replay would give it: live, too, a result goes through JSON, and an error is rebuilt from its class,
-its arguments and those of its attributes that are JSON.
+A workflow gets the same outcome live and in a replay: a live result also passes through JSON, and an error is rebuilt from its class, its
+arguments and its attributes, as far as they are JSON.
 
-A class is found again by its name, and only where that name led to this very class when the error was recorded (`Failure.known_by`): in its
-own module, in that of the function that raised it, in that of the workflow. Another class of that name is never taken for it.
-- A class that no name led to then (one of a function's `<locals>`, one made by `type(...)`) becomes `StepFailed`, live and in each replay.
-  So does a class that is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
-- A class that had a name then and cannot be found now was moved or deleted: `missing_class` tells a workflow, which must not go on with
-  another error. Programs that only read outcomes get `StepFailed`.
-- Records of older programs do not say where a class was known. It is looked for in its own module only, and is `StepFailed` if that has
-  none, as it was for those programs.
+A class is looked up by its name, and only in modules in which the name led to this very class when the error was recorded
+(`Failure.known_by`): its own, that of the function that raised the error, that of the workflow. A different class of that name is not used.
+- A class that no name led to (in a function's `<locals>`, or made by `type(...)`) becomes `StepFailed`, live and in each replay. So does a
+  class that is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
+- A class that had a name then and cannot be found now was moved or deleted. `missing_class` finds such an error, since the workflow must
+  not continue with a different one. Programs that only read outcomes get `StepFailed`.
+- Records of older programs do not have `known_by`. Their class is looked up in its own module only, and becomes `StepFailed` if the module
+  does not have it, as in those programs.
 
-Whatever a body raises can be stored: text that UTF-8 cannot encode is escaped, long text is cut, arguments that are not JSON or too
-large become text. The stack trace, notes, cause and the errors of a group are kept beside it, within bounds.
+Every error can be stored: text that UTF-8 cannot encode is escaped, long text is cut, and arguments that are not JSON or too large become
+text. The stack trace, notes, cause and grouped errors are kept beside it, within bounds.
 """
 
 from __future__ import annotations
@@ -38,30 +38,32 @@ STACK_CHARS: Final = 8_192
 STACK_FRAMES: Final = 24
 NOTES: Final = 8
 GROUPED: Final = 16
-"""Bound of the errors of a group that are kept."""
+"""The most errors of a group that are kept."""
 DEPTH: Final = 4
-"""Bound of the causes and groups inside one another that are kept."""
+"""The most levels of causes and groups that are kept."""
 CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
 INTERRUPTED: Final = "bokiflow.errors:StepInterrupted"
 AGAIN: Final = "raised again by the workflow:"
-"""Between the stack trace of a step or child, and that of the workflow."""
+"""Text between the stack trace of a step or child and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
-"""Attribute of a rebuilt error: the stack trace of the original, "" if none was recorded."""
+"""Attribute of a rebuilt error: the stack trace of the original; "" if none was recorded."""
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
 _MAIN: Final = "__main__"
 UNRECORDED: Final = 0
 """`Failure.known_by` in records of older programs."""
 NOWHERE: Final = 1
-"""The name of the class led to it neither in its own module nor in that of the function that raised it. The first of three numbers that a
-`Failure.known_by` begins with; flags are added to it."""
+"""The name of the class led to it neither in its own module nor in that of the function that raised it.
+
+`Failure.known_by` is this or one of the next two numbers, plus flags.
+"""
 IN_ITS_MODULE: Final = 2
 """The class had its name in its own module, and not in that of the function."""
 AT_THE_FUNCTION: Final = 3
-"""The class had its name in the module of the function that raised it; after a move it is found where that function is now."""
+"""The class had its name in the module of the function that raised it, and is looked up in the function's current module."""
 AT_THE_WORKFLOW: Final = 4
 """Flag: the class had its name in the module of the workflow that ran the function."""
 NOT_IN_ITS_MODULE: Final = 8
-"""Flag beside AT_THE_FUNCTION: its own module had no class of that name, or another one."""
+"""Flag beside AT_THE_FUNCTION: its own module had no class, or a different class, of that name."""
 _FLAGS: Final = AT_THE_WORKFLOW | NOT_IN_ITS_MODULE
 Names: TypeAlias = Mapping[str, Any]
 """Globals of the module that a function is defined in."""
@@ -69,12 +71,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Detail(msgspec.Struct, array_like=True, frozen=True):
-    """Everything about an error that people need to find its reason.
-
-    Attributes:
-        stack: its stack trace, innermost call last. notes: those added with `add_note`. cause: the error it was raised from.
-        errors: the errors of an exception group.
-    """
+    """The details of an error for people: its stack trace (innermost call last), notes, cause and, of a group, errors."""
 
     stack: str = ""
     notes: list[str] = []
@@ -86,8 +83,11 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     """An error.
 
     Attributes:
-        type: `module:name` of its class. message: for people. args, facts: its arguments and attributes, as far as they are JSON.
-        detail: None in records of older programs. known_by: the places where its name led to its class when it was recorded.
+        type: `module:name` of its class.
+        args: its arguments, as JSON or text.
+        facts: those of its attributes that are JSON.
+        detail: its details; None in records of older programs.
+        known_by: the modules in which its name led to its class when it was recorded.
     """
 
     type: str
@@ -111,12 +111,12 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def cancelled(self) -> bool:
-        """Whether it is the end of a workflow that was cancelled."""
+        """True for a workflow that was cancelled."""
         return self.error is not None and self.error.type == CANCELLED
 
     @property
     def interrupted(self) -> bool:
-        """Whether it is that of a step that runs at most once, and whose worker was lost while it ran."""
+        """True for a step that runs at most once, and whose worker was lost while it ran."""
         return self.error is not None and self.error.type == INTERRUPTED
 
 
@@ -125,11 +125,7 @@ CANCELLED_OUTCOME: Final = Outcome(None, Failure(CANCELLED, f"{_THE_WORKFLOW}was
 
 
 def cancelled_while_blocked(blocked: str) -> Outcome:
-    """Return the outcome of a workflow that is cancelled and ends without its code.
-
-    Args:
-        blocked: name of the class of the error that it is blocked by.
-    """
+    """Return the outcome of a workflow that is cancelled while it is blocked by an error of class `blocked`, and ends without its code."""
     text = f"{_THE_WORKFLOW}was cancelled while blocked by {blocked}: its `except` and `finally` did not run"
     return Outcome(None, Failure(CANCELLED, text))
 
@@ -143,21 +139,21 @@ def terminated(reason: str) -> Outcome:
 
 
 def cancellation_text(whose: str, outcome: Outcome) -> str:
-    """Return what who waits for a workflow that was cancelled is told."""
+    """Return the text of the error for callers that wait for a cancelled workflow."""
     text = "" if outcome.error is None else outcome.error.message.removeprefix(_THE_WORKFLOW)
     return f"{whose} {text or 'was cancelled'}"
 
 
 def succeeded(value: object) -> Outcome:
-    """Raises NotEncodable."""
+    """Return the outcome of a value. Raises NotEncodable."""
     return Outcome(as_json(value))
 
 
 def failed(error: BaseException, *places: Names) -> Outcome:
-    """Return an error as the log stores it; never raises.
+    """Return the outcome of an error; never raises.
 
     Args:
-        places: names of the modules of the function that raised it and of the workflow that ran that.
+        places: the globals of the function that raised it, and of the workflow that called the function.
     """
     return Outcome(None, _failure(error, DEPTH, places))
 
@@ -202,7 +198,7 @@ def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the innermost frames of an error's stack trace, behind those of the step or child that raised it first."""
+    """Return the innermost frames of an error's stack trace, after those of the step or child that raised it first."""
     frames = traceback.extract_tb(error.__traceback__)
     here = _utf8("".join(traceback.format_list(frames[-STACK_FRAMES:])))[-STACK_CHARS:]
     there = getattr(error, _REMOTE_STACK, "")
@@ -228,7 +224,7 @@ def _fact(value: object) -> Json:
 
 
 def _utf8(text: str) -> str:
-    """The text with what UTF-8 cannot encode, lone surrogates, escaped."""
+    """Return the text with lone surrogates, which UTF-8 cannot encode, escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -241,13 +237,13 @@ def _plain(value: object) -> bool:
 
 
 def missing_class(failure: Failure, *places: Names) -> Failure | None:
-    """Return the error whose class had a name when it was recorded and cannot be found by this program; None: all are found.
+    """Return the error whose class had a name when it was recorded and cannot be found by this program; None if there is none.
 
-    The error itself and the errors of its group count, since `except` and `except*` choose by their classes; its cause does not. A module
-    that this program has not imported yet is imported: the step that raised the error may import it only while it runs.
+    The error and the errors of its group count, since `except` and `except*` select by their classes; its cause does not. A module that is
+    not imported yet is imported, since the step that raised the error may import it only while it runs.
 
     Args:
-        places: names of the modules of the function that raised it and of the workflow that gets it.
+        places: the globals of the function that raised it, and of the workflow that gets it.
     """
     detail = failure.detail or Detail()
     if detail.cause is not None:
@@ -259,22 +255,20 @@ def missing_class(failure: Failure, *places: Names) -> Failure | None:
 
 
 def lost_class(lost: Failure, what: str, id: str, name: str, *places: Names) -> NonDeterminism:
-    """Return the error of a workflow that is given an error whose class this program cannot find.
+    """Return the error of a workflow that would get an error whose class this program cannot find.
 
     Args:
-        lost, places: see `missing_class`. what: the step or child that raised it. id, name: of the workflow.
+        lost: the error that `missing_class` returned.
+        what: the step or child that raised it.
     """
     module, _, qualified = lost.type.partition(":")
     first = qualified.partition(".")[0]
     had = " or ".join([f"in {module}", *_roles(lost.known_by)])
     found = " and ".join(_type_of(kind) for kind in _candidates(lost, places, may_import=False))
     if found:
-        why = f"may be either of two classes of this program, {found}: give one of them another name, or let both names lead to one class"
+        why = f"may be either of two classes of this program, {found}: rename one of them, or let both names lead to one class"
     else:
-        why = (
-            "this program cannot find: bring the class back, or give its new place that name where it had it before, "
-            f"{had} (`from … import {first}`, `{first} = NewName`)"
-        )
+        why = f"this program cannot find: restore the class, or define its old name {had} (`from … import {first}`, `{first} = NewName`)"
     return NonDeterminism(
         f"workflow {id!r} ({name}): the history has the error {lost.type} of {what}, which {why}",
         id=id,
@@ -287,11 +281,12 @@ def unfit_value(fault: Exception, what: str, id: str, name: str) -> NonDetermini
     """Return the error of a workflow whose history has a value that does not fit the types of this program.
 
     Args:
-        fault: why it does not fit. what: the value: "the arguments". id, name: of the workflow.
+        fault: the error of the conversion.
+        what: the value, such as "the arguments".
     """
     return NonDeterminism(
-        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; bring back the code that began it, or "
-        "change the parameters or types so that they take both",
+        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; restore the code that started it, or "
+        "change the parameters or types so that they accept both",
         id=id,
         expected=f"{what} of the types that this code names",
         found=str(fault),
@@ -304,10 +299,10 @@ def _roles(known_by: int) -> list[str]:
 
 
 def error_of(failure: Failure, *places: Names) -> Exception:
-    """Rebuild an error, without calling a user's class and without importing anything, so that nothing else happens.
+    """Rebuild an error without side effects: no user's class is called, and no module is imported.
 
     Args:
-        places: names of the modules of the function that raised it and of the workflow that gets it.
+        places: the globals of the function that raised it, and of the workflow that gets it.
     """
     detail = failure.detail or Detail()
     made = _rebuilt(failure, detail, places)
@@ -322,7 +317,7 @@ def error_of(failure: Failure, *places: Names) -> Exception:
 
 
 class RecordedFailure(Exception):
-    """The error of a step whose body was given it as it is stored: it is recorded unchanged, also if this program cannot find its class."""
+    """An error that a step's body got in stored form. It is recorded unchanged, even if this program cannot find its class."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.type}: {failure.message}")
@@ -350,7 +345,7 @@ def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exc
             made = kind.__new__(kind, *args)
             made.args = tuple(args)
         vars(made).update(failure.facts or {})
-    except Exception:  # noqa: BLE001 - a class of users that cannot be made so: any error of it
+    except Exception:  # noqa: BLE001 - a user's class may raise any error when it is made in this way
         return None
     return made
 
@@ -361,13 +356,13 @@ def _find(failure: Failure, places: tuple[Names, ...], *, may_import: bool = Fal
 
 
 def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool) -> list[type[BaseException]]:
-    """Return the classes that an error's may be, by the places where its name led to it when it was recorded. Of two, neither is taken.
+    """Return the classes that may be an error's, by the modules in which its name led to it when recorded. Of two, neither is used.
 
-    - What its own module has under that name is one.
-    - What the names at the function and at the workflow lead to are others, if they led to the class when it was recorded: the class may
-      have moved, and its own module have a copy that nobody raises any more.
-    - `__main__` is another module in each program. It counts as the module of a class only if neither the function nor the workflow knew
-      the class, and it is never imported. Nor is the program's main module under its own name: that would be a second copy of it.
+    - The class of that name in its own module is a candidate.
+    - So are the classes that its name leads to at the function and at the workflow, if it led to the class there when it was recorded: the
+      class may have moved, and its own module may have a copy that is not raised any more.
+    - `__main__` is a different module in each program. It counts as the module of a class only if neither the function nor the workflow
+      knew the class. It is never imported, nor is the main module under its own name, which would be a second copy.
     """
     known_by, (module, _, name) = failure.known_by, failure.type.partition(":")
     at_function, at_workflow = known_by & ~_FLAGS == AT_THE_FUNCTION, bool(known_by & AT_THE_WORKFLOW)
@@ -383,7 +378,7 @@ def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool
 
 
 def _exactly(known: str, places: tuple[Names, ...]) -> type[BaseException] | None:
-    """Return the class `module:name` of that very module, if that is imported already: perhaps as the program's main module."""
+    """Return the class `module:name` if that module is imported already, possibly as the program's main module."""
     module, _, name = known.partition(":")
     for names in places:
         if names.get("__name__") == module and (found := _named(names, name)) is not None:
@@ -407,12 +402,12 @@ def _class_in(found: object, rest: str) -> type[BaseException] | None:
 
 
 def _imported(module: str) -> bool:
-    """Import a module; return whether that worked. Importing may raise anything: then its classes cannot be found."""
+    """Import a module, and return True if that succeeded."""
     if module in ("", _MAIN, _name_of_main()):
         return False
     try:
         importlib.import_module(module)
-    except (Exception, SystemExit):  # noqa: BLE001 - see above
+    except (Exception, SystemExit):  # noqa: BLE001 - an import may raise any error; then its classes cannot be found
         return False
     return True
 

@@ -1,14 +1,13 @@
-"""What one instance has to append, record by record. Pure.
+"""The batcher of a workflow's events: it fills the next record while one append is in flight. Pure.
 
-- One record at a time is under way. Meanwhile the next one is filled.
-- A record names up to where its workflow had seen what comes from others when the first thing in it was delivered. So before something from
-  others is delivered, a record in which something was delivered already is closed, with its old `seen`.
-- What must not happen before a record is in the log (bodies of steps, answers) waits in `after` for it; with nothing to append it waits for
-  the record before.
-- While the worker is being drained (`hold`), no step that runs at most once begins. What begins one is held back, and so is all that the
-  code did after that; what is delivered is recorded, and so is which way the code took at a patch. A replay does again what was held back:
-  other effects are recorded in the order in which the code had them, each after what was delivered before it.
-- A record stays within the bounds of the log; it is cut between two deliveries, never between one and what followed from it.
+- A record names its `seen`: the last message from other processes that was delivered before the record's first delivery. So a record with
+  a delivery is closed before the next message is delivered.
+- Actions that must wait for a record (bodies of steps, answers) are in its `after`. An action without an event of its own waits for the
+  record before.
+- While a worker is drained (`hold`), no step that runs at most once begins. The event that begins one is held back with all later effects
+  of the code; deliveries and notes are recorded. A replay repeats the held effects, so recorded effects keep their order, each after the
+  deliveries before it.
+- A record stays within the bounds of the log. It is cut between two deliveries, never between a delivery and its effects.
 """
 
 from __future__ import annotations
@@ -28,30 +27,32 @@ from bokilib.records.events import Event
 A = TypeVar("A")
 
 TAGS: Final = RECORD_TAGS - 7
-"""Streams that one record joins for what is in it; the rest is for its workflow's own streams and its parent's."""
+"""Streams that a record's events join; the rest is for the streams of the workflow and of its parent."""
 RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
-"""Of one record's events: the rest is for what opens it, and for its end."""
+"""Bytes of a record's events; the rest is for the record's header and the workflow's end."""
 EVENT_BYTES: Final = RECORD_BYTES
 SHARED_BYTES: Final = RECORD_BYTES // 2
-"""Of a value that is in a record twice: for its workflow, and for the one it is sent to."""
+"""Bytes of a value that is in a record twice: for its workflow and for its receiver."""
 AROUND_BYTES: Final = 64
-"""What surrounds an event in the log, about: its part of a record, and of the streams that the record joins."""
+"""Approximate bytes around an event in the log: its share of a record and of the streams that the record joins."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def size_of(value: object) -> int:
-    """Bytes that it takes in a record."""
+    """Return the number of bytes of a value in a record."""
     return len(_encode(value))
 
 
 class BatchEntry(NamedTuple):
-    """One event to append.
+    """An event to append.
 
     Attributes:
-        delivers: it was delivered to the code. lazy: it needs no record of its own. tags: streams that it joins beside
-            the workflow's. more_bytes: of what goes with it in the same record.
-        begins: a step begins after it that runs at most once. note: it is never held back, since its place among the effects of the code
-            tells nothing: how a step stands, or which way the code took at a patch.
+        delivers: the event was delivered to the code.
+        lazy: the event causes no append; it joins the next record.
+        tags: the number of streams that it joins beside the workflow's.
+        more_bytes: the bytes of other events that go with it in the record.
+        begins: a step that runs at most once begins after it.
+        note: it is never held back, since its place among the effects does not matter: the state of a step, or the choice at a patch.
     """
 
     event: Event
@@ -64,7 +65,7 @@ class BatchEntry(NamedTuple):
 
 
 class Batch(Generic[A]):
-    """What becomes one record. `after`: what may happen once it is in the log."""
+    """The entries of a record, and in `after` the actions that wait until it is in the log."""
 
     def __init__(self, seen: int) -> None:
         self.seen = seen
@@ -75,21 +76,22 @@ class Batch(Generic[A]):
 
     @property
     def delivers(self) -> bool:
-        """Whether something in it was delivered."""
+        """True if an entry was delivered."""
         return any(entry.delivers for entry in self.entries)
 
     @property
     def due(self) -> bool:
-        """Whether it has to be appended."""
+        """True if the record has to be appended."""
         return any(not entry.lazy for entry in self.entries)
 
 
 class RecordBatcher(Generic[A]):
-    """See the module.
+    """The batcher. See the module.
 
     Attributes:
-        seen: the last place of which something from others was delivered. bytes: of the history with all that was added, about.
-        held: entries that are held back; none of them is ever appended.
+        seen: the seqnum of the last message from other processes that was delivered.
+        bytes: the approximate size of the history with all added events.
+        held: the entries that are held back; they are never appended.
     """
 
     def __init__(self, seen: int, history_bytes: int = 0) -> None:
@@ -101,14 +103,14 @@ class RecordBatcher(Generic[A]):
         self._open: Batch[A] = Batch(seen)
 
     def saw(self, seqnum: int) -> None:
-        """Something from others is about to be delivered."""
+        """Prepare for the delivery of a message from another process."""
         if self._open.delivers:
             self._close()
         self.seen = max(self.seen, seqnum)
         self._open.seen = self.seen
 
     def add(self, entry: BatchEntry) -> None:
-        """Something happened. What it causes is added right after it."""
+        """Add an entry. The effects of a delivery are added right after it."""
         if self._holds and self._is_held(entry):
             self.held.append(entry)
             return
@@ -122,15 +124,15 @@ class RecordBatcher(Generic[A]):
         self._open.tags += entry.tags
 
     def after(self, what: A) -> None:
-        """It waits for all that happened so far: for ever, if something of that is held back."""
+        """Do `what` once all entries are in the log; never, if one of them is held back."""
         if not self.held:
             self._open.after.append(what)
 
     def hold(self, stays: Callable[[A], bool]) -> None:
-        """Hold back what begins steps that run at most once, and what the code did after that: now and from now on.
+        """Hold back entries that begin steps that run at most once, and all later effects, from now on.
 
         Args:
-            stays: tells whether something may happen although a part of the entries before it is held back.
+            stays: returns True for an action that may happen although earlier entries are held back.
         """
         self._holds = True
         for batch in (*self._closed, self._open):
@@ -145,13 +147,13 @@ class RecordBatcher(Generic[A]):
         return entry.begins or (bool(self.held) and not entry.delivers and not entry.note)
 
     def drop(self, event_key: str) -> None:
-        """A lazy event of this key is not worth a record any more."""
+        """Drop the lazy events of this key."""
         self._open.entries = [
             entry for entry in self._open.entries if not (entry.lazy and getattr(entry.event, "key", "") == event_key)
         ]
 
     def next(self) -> Batch[A] | None:
-        """What is to be appended, or at least done, next; None: nothing."""
+        """Return the next batch to append, or whose actions are due; None if there is none."""
         if self._closed:
             return self._closed.popleft()
         if self._open.due or self._open.after:
@@ -160,18 +162,18 @@ class RecordBatcher(Generic[A]):
 
     @property
     def fills(self) -> bool:
-        """Whether something is to be appended with which more can go."""
+        """True if the open record has to be appended and may be filled further."""
         return self._open.due
 
     @property
     def clean(self) -> bool:
-        """Whether all that happened is in the log, or under way to it."""
+        """True if no entry or action waits for an append."""
         return not (self._closed or self._open.due or self._open.after)
 
     def _take_open(self) -> Batch[A]:
         found = self._open
         self._open = Batch(self.seen)
-        if not found.due:  # nothing but lazy events: they go with the next record
+        if not found.due:  # lazy events only, which join the next record
             self._open.entries, found.entries = found.entries, []
             self._open.size, found.size = found.size, 0
         return found
@@ -182,13 +184,13 @@ class RecordBatcher(Generic[A]):
 
 
 def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:
-    """The outcome, or the error that it is too large for the log: nothing of it is sent."""
+    """Return the outcome, or the error that it is too large for the log."""
     size = size_of(outcome)
     if size <= limit:
         return outcome
     return failed(
         AtomicTooLarge(
-            f"what {name!r} returned has {size} bytes, the log takes {limit}: store it elsewhere, and return where",
+            f"expected a result of {name!r} of up to {limit} bytes, found {size}: store it elsewhere, and return its address",
             expected=limit,
             found=size,
         )

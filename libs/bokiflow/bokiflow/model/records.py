@@ -1,6 +1,6 @@
-"""Records of one workflow: what a record joins and expects, for each thing that is written. Pure.
+"""The records of a workflow: the streams that each joins, and its expectations. Pure.
 
-The fence `flow/own/<id>` is expected by all that the executor appends, and joined by Started, Claimed and Ended only.
+All records of the workflow's worker expect the fence `flow/own/<id>`. Only those of Started, Claimed and Ended join it.
 """
 
 from __future__ import annotations
@@ -19,64 +19,61 @@ ATTRIBUTES: Final = 8
 
 
 class InstanceStreams(NamedTuple):
-    """Where a workflow's records are: its streams, and its partition's."""
+    """The streams of a workflow, of its partition and of its group."""
 
     id: str
     group: str
 
     @property
     def partition(self) -> int:
-        """Of its id."""
         return tags.partition_of(self.id)
 
     @property
     def own(self) -> str:
-        """Its fence."""
+        """The fence."""
         return tags.flow_own(self.id)
 
     @property
     def history(self) -> str:
-        """What happened."""
         return tags.flow_history(self.id)
 
     @property
     def to(self) -> str:
-        """What workers follow."""
+        """Messages that workers follow."""
         return tags.flow_to(self.group, self.partition)
 
     @property
     def part(self) -> str:
-        """What was started."""
+        """Starts of workflows of the partition."""
         return tags.flow_part(self.group, self.partition)
 
     @property
     def done(self) -> str:
-        """What ended."""
+        """Ends of workflows of the partition."""
         return tags.flow_done(self.group, self.partition)
 
     @property
     def blocked(self) -> str:
-        """What is blocked in its group, and not any more."""
+        """Workflows of the group that became blocked or were resumed."""
         return tags.flow_blocked(self.group)
 
     @property
     def partition_owner(self) -> str:
-        """The fence of its partition."""
+        """The fence of the partition."""
         return tags.flow_partition_owner(self.group, self.partition)
 
 
 def check_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes that a workflow begins with. Raises InvalidArgument."""
+    """Return the attributes of a new workflow. Raises InvalidArgument."""
     if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
         raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
     return dict(attributes)
 
 
 def start(started: Started, partition_claim: int) -> Contribution:
-    """A workflow begins. With an owner, that owns its partition; else the one who does gets it.
+    """Return the record that starts a workflow. Without an owner, it is also a message to the owner of the partition.
 
-    Args:
-        partition_claim: of the owner, 0 without one.
+    `partition_claim` is the claim by which `started.owner` owns the partition, and 0 without an owner.
     """
     place = InstanceStreams(started.id, started.group)
     attributes = attribute_tags(started.id, started.attributes)
@@ -90,16 +87,17 @@ def start(started: Started, partition_claim: int) -> Contribution:
 
 
 def attribute_tags(id: str, attributes: Mapping[str, str]) -> list[str]:
-    """Streams by which a workflow can be found."""
+    """Return the streams by which a workflow with these attributes is found."""
     return [tags.flow_attribute(tags.partition_of(id), name, value) for name, value in sorted(attributes.items())]
 
 
 def claim(place: InstanceStreams, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
-    """A worker takes a workflow over from the worker that had the claim `last`; or blocks it.
+    """Return the record by which a worker claims or blocks a workflow.
 
     Args:
-        partition_claim: of the worker, None if it does not own the partition. Then, and if it blocks the workflow, all workers of the group
-            are to know.
+        last: the claim that it replaces.
+        partition_claim: the worker's claim of the partition; None if it does not own it. A claim without it, and one that blocks the
+            workflow, is also a message to all workers of the group.
     """
     expect: dict[str, int | None] = {place.own: last}
     if partition_claim is not None:
@@ -109,7 +107,7 @@ def claim(place: InstanceStreams, claimed: Claimed, last: int, partition_claim: 
 
 
 def own(place: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
-    """Something that its executor writes. `held`: its fence."""
+    """Return the record of an event of the workflow's worker. `held` has the claims that it expects."""
     joined, also = [place.history], []
     if isinstance(event, Emitted):
         joined.append(tags.flow_output(place.id, event.topic))
@@ -120,15 +118,15 @@ def own(place: InstanceStreams, event: Event, held: Mapping[str, int | None]) ->
 
 
 def end(place: InstanceStreams, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
-    """It ended."""
+    """Return the record that ends a workflow."""
     return Contribution((place.own, place.history, place.done), held, (ended,))
 
 
 def send(place: InstanceStreams, event: Incoming) -> Contribution:
-    """An event from outside, without a condition."""
+    """Return the record of a message of another process, without expectations."""
     return Contribution((place.history, place.to), {}, (event,))
 
 
 def resume(place: InstanceStreams, event: Resumed) -> Contribution:
-    """Ask the owner of its partition, and workers that could not run it, to try it again."""
+    """Return the record that asks the owner of the partition, and workers that lack the code, to run a workflow again."""
     return Contribution((place.to, place.blocked), {}, (event,))

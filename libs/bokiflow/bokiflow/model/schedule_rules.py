@@ -1,8 +1,8 @@
-"""A schedule's state, and how commands and time change it. Pure: `schedules` runs it as a workflow, and reads it from outside.
+"""The state of a schedule, and its changes by commands and time. Pure; `schedules` runs it as a workflow and reads it from outside.
 
-- A run that is due before a command changes the timing is started, or skipped, by the timing before the command (`due_before`).
-- `fold` computes the state from the history of the schedule's workflow: the same commands and timers, delivered in the same order, give
-  the state that the workflow's code has. The history begins again after some rounds, so what it tells of the past is recent.
+- A firing that is due before a command changes the timing is started, or skipped, by the old timing (`due_before`).
+- `fold` computes the state from the history of the schedule's workflow: the same commands and timers in the same order of delivery give
+  the state that the workflow's code has. The workflow restarts after some rounds, so the history covers recent firings only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bokiflow.model.flow_events import Fired, Patched, Signalled
 from bokiflow.model.history_fold import History
 
 COMMANDS: Final = "command"
-"""The topic under which a schedule's workflow is sent commands."""
+"""The topic of commands to a schedule's workflow."""
 _PREFIX: Final = "schedule/"
 
 
@@ -31,7 +31,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
     """The call that a schedule starts, and when.
 
     Attributes:
-        attributes: values may have `{due}`. UNSET: there are none, and none are written, as by programs that do not know them.
+        attributes: attributes of the started workflows; values may have `{due}`. UNSET for none, as programs without attributes write it.
     """
 
     workflow: str
@@ -41,10 +41,11 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 class ScheduleState(msgspec.Struct, frozen=True):
-    """A schedule as it stands.
+    """The state of a schedule.
 
     Attributes:
-        planned: None: it is removed. after_ms: what was due until then is done.
+        planned: the call; None if the schedule is removed.
+        after_ms: the time up to which firings are done.
     """
 
     planned: PlannedCall | None = None
@@ -53,7 +54,7 @@ class ScheduleState(msgspec.Struct, frozen=True):
 
 
 class ScheduleCommand(msgspec.Struct, frozen=True):
-    """What somebody wants of a schedule."""
+    """A command to a schedule."""
 
     kind: Literal["set", "pause", "resume", "remove"]
     planned: PlannedCall | None = None
@@ -63,7 +64,7 @@ PendingChange: TypeAlias = Literal["", "pause", "resume", "change", "deletion"]
 
 
 class DueFirings(NamedTuple):
-    """The firings that a schedule starts now, and those that it leaves out. `state`: of the schedule after them."""
+    """The firings that a schedule starts now, those that it leaves out, and its state after them."""
 
     state: ScheduleState
     times: tuple[int, ...]
@@ -71,12 +72,13 @@ class DueFirings(NamedTuple):
 
 
 class ScheduleView(NamedTuple):
-    """A schedule as its history has it.
+    """A schedule, folded from its history.
 
     Attributes:
-        state: as the workflow has it. asked: the same after the commands that were sent and that no worker took yet.
-        fired_ms: the time of the last firing that was started; None: none was since the history began.
-        skipped: the firings that were left out last; None: none were since then.
+        state: the state that the workflow has.
+        asked: the state after the sent commands that no worker has taken yet.
+        fired_ms: the time of the last started firing; None if there is none since the history began.
+        skipped: the firings that were left out last; None if there are none since the history began.
     """
 
     state: ScheduleState
@@ -89,26 +91,26 @@ def id_of(name: str, ended: int | None = None) -> str:
     """Return the id of a schedule's workflow.
 
     Args:
-        ended: where the workflow began that had this schedule before, and ended. None: there was none.
+        ended: the seqnum at which the schedule's former workflow, which ended, began; None if there was none.
     """
     return f"{_PREFIX}{name}" if ended is None else f"{_PREFIX}{name}/again-{ended}"
 
 
 def name_of(id: str) -> str:
-    """Return the name of the schedule that a workflow keeps. Names have no stroke."""
+    """Return the name of a workflow's schedule, which has no slash."""
     return id.removeprefix(_PREFIX).partition("/")[0]
 
 
 def id_of_firing(schedule: str, at_ms: int) -> str:
-    """Return the id of the workflow that a schedule starts at a time: the same for all workflows that ever keep this schedule."""
+    """Return the id of the workflow that a schedule starts at a time. All workflows of the schedule give the same id."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return f"{id_of(name_of(schedule))}/{cron.iso(at).replace('+00:00', 'Z')}"
 
 
 def after(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> ScheduleState:
-    """Return a schedule after a command. What was due while it was paused, or not there, is not made up for."""
+    """Return the state after a command. Firings that were due while the schedule was paused or removed are not started later."""
     if command.kind == "set":
-        if command.planned == state.planned:  # two workers that begin at the same time
+        if command.planned == state.planned:  # two workers start at the same time
             return state
         return ScheduleState(command.planned, state.paused and state.planned is not None, now_ms)
     if command.kind == "remove":
@@ -121,10 +123,9 @@ def after(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> Schedu
 
 
 def due_before(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> bool:
-    """Return True if a command changes the timing, pauses or removes the schedule, and something was due before: that is started or skipped
-    first, by the timing before the command.
+    """Return True if firings were due before a command that sets, pauses or removes the schedule.
 
-    Of very much that was missed, only as much is made up for as one look gives (`cron.FIRINGS_AT_ONCE`).
+    They are started or skipped first, by the old timing, at most `cron.FIRINGS_AT_ONCE` of them.
     """
     if command.kind == "resume" or (command.kind == "set" and command.planned == state.planned):
         return False
@@ -133,25 +134,25 @@ def due_before(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> b
 
 
 def fires_first(number: int) -> str:
-    """Return the name of the patch by which a round starts what was due before a command, as older programs do not."""
+    """Return the name of the patch by which a round starts firings that were due before a command. Older programs do not."""
     return f"due before it is set, round {number}"
 
 
 def as_served(number: int) -> str:
-    """Return the name of the patch by which a round counts what is late from when a worker serves it, as older programs do not.
+    """Return the name of the patch by which a round counts lateness from the time at which a worker serves it.
 
-    They count from the newest delivery. That is a command's, which may have waited for a worker for hours.
+    Older programs count from the newest delivery, which may be a command that waited for a worker for hours.
     """
     return f"late as served, round {number}"
 
 
 def next_ms(state: ScheduleState) -> int | None:
-    """Return the time of the next firing; it may have passed. None: the schedule is paused or removed."""
+    """Return the time of the next firing, which may have passed; None if the schedule is paused or removed."""
     return None if state.planned is None or state.paused else cron.next_ms(state.planned.timing, state.after_ms)
 
 
 def due(state: ScheduleState, until_ms: int, now_ms: int) -> DueFirings:
-    """Return what a schedule starts now of the firings up to `until_ms`; what is late is counted from `now_ms`."""
+    """Return the firings up to `until_ms` that a schedule starts now. Lateness counts from `now_ms`."""
     assert state.planned is not None, "a schedule that is removed fires nothing"
     timing = state.planned.timing
     found = cron.due(timing, state.after_ms, now_ms, until_ms)
@@ -160,7 +161,7 @@ def due(state: ScheduleState, until_ms: int, now_ms: int) -> DueFirings:
 
 
 def pending_change(view: ScheduleView) -> PendingChange:
-    """Return what was asked of a schedule and no worker did yet; "": nothing."""
+    """Return the change of a schedule that was sent and that no worker has made yet; "" if there is none."""
     if view.asked.planned is None:
         return "deletion" if view.state.planned is not None else ""
     if view.asked.planned != view.state.planned:
@@ -171,7 +172,7 @@ def pending_change(view: ScheduleView) -> PendingChange:
 
 
 def attributes_of(planned: PlannedCall, at_ms: int) -> dict[str, str]:
-    """Return the attributes of a firing. Raises InvalidArgument: a value is not in the form of `str.format`, or names something else."""
+    """Return the attributes of a firing. Raises InvalidArgument if a value is no format of `str.format` with `due`."""
     due = cron.moment(planned.timing, at_ms)
     found = {}
     for name, value in ({} if planned.attributes is UNSET else planned.attributes).items():
@@ -185,11 +186,7 @@ def attributes_of(planned: PlannedCall, at_ms: int) -> dict[str, str]:
 
 
 class _Fold:
-    """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits.
-
-    Attributes:
-        state: of the schedule. fired_ms, skipped: as a `ScheduleView` has them.
-    """
+    """The code of a schedule's workflow, reduced to its state. At each delivery it runs until it waits."""
 
     def __init__(
         self, state: ScheduleState, mail: Iterable[ScheduleCommand], now_ms: int, patches: Container[str]
@@ -202,12 +199,12 @@ class _Fold:
         self._mail: Final = deque((command, now_ms) for command in mail)
         self._now_ms = now_ms
         self._is_served = False
-        """The newest delivery was a timer: it is as late as the schedule is served."""
+        """True if the newest delivery was a timer, whose lateness is that of the worker."""
         self._serving: tuple[ScheduleCommand | None, int] | None = None
-        """The command, and the time of it, for which the code waits until it is served. None: it does not wait for that."""
+        """The command, with its time, whose round waits for a timer; None if no round waits for one."""
 
     def deliver(self, at_ms: int, command: ScheduleCommand | None) -> None:
-        """Deliver a command, or a timer."""
+        """Deliver a command, or a timer (None)."""
         self._now_ms = max(self._now_ms, at_ms)
         self._is_served = command is None
         if command is not None:
@@ -218,7 +215,7 @@ class _Fold:
         self.run()
 
     def run(self) -> None:
-        """Take commands, and fire, until there is nothing to do."""
+        """Take commands and fire until the code waits."""
         while self._serving is None:
             command, at_ms = self._mail.popleft() if self._mail else (None, self._now_ms)
             next_at_ms = next_ms(self.state)
@@ -242,7 +239,7 @@ class _Fold:
 
     @property
     def asked(self) -> ScheduleState:
-        """The state after the commands that came and are not taken yet."""
+        """The state after the commands that were delivered and are not taken yet."""
         waiting = [*([] if self._serving is None else [self._serving]), *self._mail]
         state = self.state
         for command, at_ms in waiting:
@@ -251,7 +248,7 @@ class _Fold:
 
 
 def fold(history: History) -> ScheduleView:
-    """Return a schedule as the history of its workflow has it. Raises ValidationError: a later version wrote it."""
+    """Return a schedule from the history of its workflow. Raises ValidationError if a later version wrote it."""
     begun = ScheduleState() if history.restarted is None else msgspec.convert(history.begins.args[0][0], ScheduleState)
     unreceived = () if history.restarted is None else history.restarted.unreceived
     mail = [msgspec.convert(value, ScheduleCommand) for topic, value in unreceived if topic == COMMANDS]

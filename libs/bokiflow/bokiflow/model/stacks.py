@@ -1,4 +1,4 @@
-"""Stack traces of users' errors, as people read them: without the frames of Boki's own code. Pure."""
+"""Stack traces of users' errors without the frames of Boki's own code. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PLACE: Final = re.compile(r'^  File "([^"]*)", line (\d+), in (.*)\n(?:    (.*)
 
 
 def users_stack(stack: str) -> str:
-    """Return a stack trace without the frames of Boki's own code; with all of them if there are no others."""
+    """Return a stack trace without the frames of Boki's own code, or unchanged if it has no others."""
     return without_our_frames(stack).removeprefix(AGAIN).lstrip("\n")
 
 
 def with_users_stack(outcome: Outcome) -> Outcome:
-    """Return an outcome whose error has the stack trace that `users_stack` leaves of it."""
+    """Return an outcome with the stack trace of its error reduced by `users_stack`."""
     error = outcome.error
     if error is None or error.detail is None:
         return outcome
@@ -30,7 +30,7 @@ def with_users_stack(outcome: Outcome) -> Outcome:
 
 
 def place_of(stack: str) -> str:
-    """Return the innermost place of a program's own code in a stack trace: "shop.py:7 in ship, `time.sleep(20)`"; "" if there is none."""
+    """Return the innermost line of a program's own code in a stack trace: "shop.py:7 in ship, `time.sleep(20)`"; "" if there is none."""
     places = _PLACE.findall(users_stack(stack).replace("\\", "/") + "\n")
     own = [place for place in places if not _LIBRARY.search(place[0])] or places
     if not own:
@@ -41,12 +41,11 @@ def place_of(stack: str) -> str:
 
 
 def stuck(id: str, stack: str, after_s: float) -> WorkflowStuck:
-    """Return the error of a workflow whose code kept the event loop from running."""
+    """Return the error of a workflow whose code blocked the event loop."""
     place = place_of(stack)
     return WorkflowStuck(
         f"workflow {id!r} ran for {after_s:g} s without an await{f' (at {place})' if place else ''}, and kept its worker from running "
-        "others: move what takes long or blocks (time.sleep, a long loop, a blocking client) into a step; then resume the workflow, or "
-        "cancel it",
+        "others: move slow or blocking code (time.sleep, a long loop, a blocking client) into a step; then resume or cancel the workflow",
         id=id,
         stack=stack,
     )

@@ -67,7 +67,7 @@ def test_a_full_queue_takes_nobody_more() -> None:
     for number in range(1, lock_rules.QUEUE_ENTRIES + 3):
         queue = after(queue, number, [Enqueued("a", f"{number}", "0:1", False, number, True)])
     assert len(queue) == lock_rules.QUEUE_ENTRIES
-    assert "begin again later" in str(lock_rules.refusal("a", queue, 1, True))
+    assert "retry later" in str(lock_rules.refusal("a", queue, 1, True))
 
 
 # -- a lock as of a place of the log

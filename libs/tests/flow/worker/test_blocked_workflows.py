@@ -152,7 +152,7 @@ async def test_an_error_whose_class_moved_is_caught_and_one_whose_class_is_gone_
     async with working(cluster, deployed(monkeypatch, "renamed_shop", renamed), "old", lease_s=LONG_S) as old:
         why = await blocked(old.flow, "x")
         assert why.startswith("NonDeterminism: ") and "the error old_shop:Declined of step 'charge' (0:1)" in why
-        assert "which this program cannot find: bring the class back" in why
+        assert "which this program cannot find: restore the class" in why
         async with working(cluster, deployed(monkeypatch, "new_shop"), "new", lease_s=LONG_S):
             await old.handle("x").signal("go")
             assert await old.handle("x").result(blocked="wait") == "compensated"
