@@ -143,7 +143,7 @@ class Flow:
                 seqnum = await self.log.append(part)
             except Conflict as conflict:
                 moved = self.log.moved(part.expect, conflict)
-                if place.own in moved or not moved:
+                if place.fence in moved or not moved:
                     return await self._attach(call, mine)
                 self._hosting.lost(place.partition, claim)
                 continue

@@ -61,5 +61,5 @@ async def _end(log: Log, place: records.InstanceStreams, state: InstanceState, r
     *before, last = end_without_code(place, history, ended, state.claim, None)
     for part in before:
         await log.append(part, settle=True)
-    told = Contribution((place.to,), {}, (Terminated(place.id),))
+    told = Contribution((place.to_workers,), {}, (Terminated(place.id),))
     await log.append(joined([last, told]), settle=True)

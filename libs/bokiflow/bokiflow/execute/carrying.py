@@ -58,7 +58,7 @@ class Carrying:
     def appended(self, claim: int, history: History) -> Coroutine[Any, Any, None]:
         """It is in the log. What is returned trims what was before, and then resolves waiters; nothing else depends on it."""
         place = self._composer.place
-        self._composer.held[place.own] = claim
+        self._composer.held[place.fence] = claim
         self.carried_ms = self._host.log.now_ms()
         done = self._done = self._asked
         self._asked = None

@@ -69,7 +69,7 @@ class Composer:
         """`claim`: of the workflow. `start`: seqnum of its Started."""
         self._start_of_parent: Final = start
         self.place: Final = place
-        self.held: Final[dict[str, int | None]] = {place.own: claim}
+        self.held: Final[dict[str, int | None]] = {place.fence: claim}
         self._host: Final = host
         self._spawns: dict[int, ChildStart] = {}
         self._children: dict[int, _Child] = {}
@@ -162,14 +162,14 @@ class Composer:
             be any more. None: somebody else runs the workflow.
         """
         moved = self._host.log.moved(one.expect, conflict)
-        if self.place.own in moved or not moved:
+        if self.place.fence in moved or not moved:
             return None
         taken = []
         for number, child in list(self._children.items()):
             place = records.InstanceStreams(child.started.id, self.place.group)
             if place.partition_owner in moved:
                 self._host.lost(place.partition, child.claim)
-            if place.own in moved:
+            if place.fence in moved:
                 del self._children[number]
                 if not await inspection.is_child(self._host.log, child.started.id, self.place.id, child.key):
                     taken.append((child.key, child.started.id))

@@ -171,7 +171,7 @@ class Executor:
     @property
     def claim(self) -> int:
         """Under which it runs."""
-        return self._composer.held[self._composer.place.own] or 0
+        return self._composer.held[self._composer.place.fence] or 0
 
     @property
     def _now_ms(self) -> int:

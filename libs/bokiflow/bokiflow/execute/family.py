@@ -273,7 +273,7 @@ class Family:
                 seqnum = await self._host.log.append(part, settle=True)
             except Conflict as conflict:
                 moved = self._host.log.moved(part.expect, conflict)
-                if own.own in moved:
+                if own.fence in moved:
                     self._moved(held)
                     raise AttemptMoved(f"workflow {own.id!r} was claimed anew") from conflict
                 if place.partition_owner not in moved:

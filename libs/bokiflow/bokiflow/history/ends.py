@@ -66,27 +66,27 @@ def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
 
 
 def end_without_code(
-    place: records.InstanceStreams, history: History, ended: Ended, claim: int, partition_claim: int | None
+    streams: records.InstanceStreams, history: History, ended: Ended, claim: int, partition_claim: int | None
 ) -> list[Contribution]:
     """Return the records that end a workflow without its code: they cancel its children, release its locks, and end it last.
 
     All records but the cancellations expect the workflow's newest claim, and that of its partition if it is given.
     """
-    held: dict[str, int | None] = {place.own: claim}
+    held: dict[str, int | None] = {streams.fence: claim}
     if partition_claim is not None:
-        held[place.partition_owner] = partition_claim
+        held[streams.partition_owner] = partition_claim
     queued, locked = locks_of(history.records)
     seats = sorted([*((one.key, one.name) for one in queued), *((one.key, one.name) for one in locked)])
-    released = [records.own(place, Unlocked(place.id, key, name), held) for key, name in seats]
+    released = [records.own(streams, Unlocked(streams.id, key, name), held) for key, name in seats]
     parts = [joined(released[at : at + LOCKS]) for at in range(0, len(released), LOCKS)]
-    ends = [*([parts.pop()] if parts else []), records.end(place, ended, held)]
+    ends = [*([parts.pop()] if parts else []), records.end(streams, ended, held)]
     if ended.parent_key:
-        notice = ChildEnded(ended.parent, ended.parent_key, place.id, ended.outcome)
-        ends.append(records.send(records.InstanceStreams(ended.parent, place.group), notice))
-    return [*cancelling_children(place, history), *parts, joined(ends)]
+        notice = ChildEnded(ended.parent, ended.parent_key, streams.id, ended.outcome)
+        ends.append(records.send(records.InstanceStreams(ended.parent, streams.group), notice))
+    return [*cancelling_children(streams, history), *parts, joined(ends)]
 
 
-def cancelling_children(place: records.InstanceStreams, history: History) -> list[Contribution]:
+def cancelling_children(streams: records.InstanceStreams, history: History) -> list[Contribution]:
     """Return the records that cancel the children that a workflow waits for and the parts of its transactions.
 
     Launched workflows are no children, and run on.
@@ -94,7 +94,7 @@ def cancelling_children(place: records.InstanceStreams, history: History) -> lis
     waited: dict[str, None] = {}
     for one in history.records:
         for made in one.own:
-            if isinstance(made, Invoked) and made.child == f"{place.id}/{made.key}":
+            if isinstance(made, Invoked) and made.child == f"{streams.id}/{made.key}":
                 waited[made.child] = None
         for event in one.incoming:
             if isinstance(event, ChildEnded):
@@ -104,7 +104,7 @@ def cancelling_children(place: records.InstanceStreams, history: History) -> lis
     return [
         joined(
             [
-                records.send(records.InstanceStreams(notice.id, place.group), notice)
+                records.send(records.InstanceStreams(notice.id, streams.group), notice)
                 for notice in notices[at : at + CHILDREN]
             ]
         )

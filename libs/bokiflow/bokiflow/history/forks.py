@@ -41,7 +41,7 @@ async def begin(log: Log, made: History) -> int:
         AppendUnknown: an append has an unknown outcome.
         Conflict: other processes fork under this id all the time.
     """
-    place = records.InstanceStreams(made.started.id, made.started.group)
+    streams = records.InstanceStreams(made.started.id, made.started.group)
     pause = pauses()
     for left in reversed(range(ATTEMPTS)):
         covers = await log.book.now()
@@ -49,12 +49,12 @@ async def begin(log: Log, made: History) -> int:
         expect: dict[str, int | None] = {}
         try:
             for event in before:
-                part = Contribution((place.history, place.to), expect, (event,))
-                expect = {place.history: await log.append(part, seen=covers)}
-            begins = Contribution((place.history, *_outputs(made)), expect, (last,))
+                part = Contribution((streams.history, streams.to_workers), expect, (event,))
+                expect = {streams.history: await log.append(part, seen=covers)}
+            begins = Contribution((streams.history, *_outputs(made)), expect, (last,))
             return await log.append(joined([records.start(made.started, 0), begins]), seen=covers)
         except Conflict as conflict:
-            if place.own in log.moved({place.own: None}, conflict):
+            if streams.fence in log.moved({streams.fence: None}, conflict):
                 return await _begun(log, made.started, conflict)
             if not left:
                 raise

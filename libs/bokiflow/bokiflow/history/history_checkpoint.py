@@ -18,20 +18,20 @@ from bokilib.records.contribution import Contribution
 from bokilib.retention.trimmer import Trimmer
 
 
-def checkpoint_parts(place: records.InstanceStreams, history: History, covers: int) -> list[Contribution]:
+def checkpoint_parts(streams: records.InstanceStreams, history: History, covers: int) -> list[Contribution]:
     """Return the records of a checkpoint, without expectations."""
     data = history_fold.encode(history)
     topics = history.topics
     found = []
     for at, part in enumerate(data):
-        some = output_tags(place.id, topics[at * PART_TOPICS : (at + 1) * PART_TOPICS])
-        event = Checkpointed(place.id, covers, at, len(data), part)
-        found.append(Contribution((place.history, *some), {}, (event,)))
+        some = output_tags(streams.id, topics[at * PART_TOPICS : (at + 1) * PART_TOPICS])
+        event = Checkpointed(streams.id, covers, at, len(data), part)
+        found.append(Contribution((streams.history, *some), {}, (event,)))
     return found
 
 
 async def append_checkpoint(
-    log: Log, place: records.InstanceStreams, held: Mapping[str, int | None], owner: str, blocked: str = ""
+    log: Log, streams: records.InstanceStreams, held: Mapping[str, int | None], owner: str, blocked: str = ""
 ) -> tuple[int, History]:
     """Append a checkpoint of a workflow that has no append in flight, with a claim.
 
@@ -48,12 +48,12 @@ async def append_checkpoint(
         Trimmed: another worker claimed it and trimmed its history.
     """
     covers = await log.book.now()
-    history = await inspection.history(log, place.id, covers)
+    history = await inspection.history(log, streams.id, covers)
     started = history.started
     claimed = Claimed(
-        place.id,
+        streams.id,
         owner,
-        held[place.own] or 0,
+        held[streams.fence] or 0,
         history.start,
         started.name,
         started.digest,
@@ -61,37 +61,37 @@ async def append_checkpoint(
         started.attributes,
         blocked,
     )
-    *others, last = checkpoint_parts(place, history, covers)
+    *others, last = checkpoint_parts(streams, history, covers)
     for part in others:
         await log.append(Contribution(part.tags, held, part.events), seen=covers, settle=True)
-    told = (place.blocked,) if blocked else ()
-    joined = (place.own, *told, *last.tags, *records.attribute_tags(place.id, started.attributes))
+    told = (streams.blocked,) if blocked else ()
+    joined = (streams.fence, *told, *last.tags, *records.attribute_tags(streams.id, started.attributes))
     one = Contribution(joined, held, (*last.events, claimed))
     return await log.append(one, seen=covers, settle=True), history._replace(covers=covers)
 
 
-def trim_history(trimmer: Trimmer, place: records.InstanceStreams, history: History, claim: int) -> None:
+def trim_history(trimmer: Trimmer, streams: records.InstanceStreams, history: History, claim: int) -> None:
     """Queue the trims of the records that a checkpoint with this claim replaces."""
-    trimmer.add(place.own, claim)
-    trimmer.add(place.history, history.covers + 1)
-    for tag in output_tags(place.id, history.topics):
+    trimmer.add(streams.fence, claim)
+    trimmer.add(streams.history, history.covers + 1)
+    for tag in output_tags(streams.id, history.topics):
         trimmer.add(tag, history.covers + 1)
 
 
-async def trim_history_now(log: Log, place: records.InstanceStreams, history: History, claim: int) -> None:
+async def trim_history_now(log: Log, streams: records.InstanceStreams, history: History, claim: int) -> None:
     """Trim the records that a checkpoint with this claim replaces."""
     trimmer = Trimmer(log.book)
-    trim_history(trimmer, place, history, claim)
+    trim_history(trimmer, streams, history, claim)
     await trimmer.flush()
 
 
-async def trim_history_before(log: Log, place: records.InstanceStreams, restart: int, seen: int) -> None:
+async def trim_history_before(log: Log, streams: records.InstanceStreams, restart: int, seen: int) -> None:
     """Trim the records that a restart replaces: all before it except messages that are not delivered yet."""
-    history = await inspection.history(log, place.id, restart)
+    history = await inspection.history(log, streams.id, restart)
     waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
     if waiting and waiting[0] <= history.covers:
         return  # the message is in an older checkpoint, which stays until the message is delivered
-    await log.book.trim([(place.history, min([*waiting, restart]))])
+    await log.book.trim([(streams.history, min([*waiting, restart]))])
 
 
 def output_tags(id: str, topics: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ ATTRIBUTES: Final = 8
 
 
 class InstanceStreams(NamedTuple):
-    """The streams of a workflow, of its partition and of its group."""
+    """The streams of a workflow, and of its partition (`to_workers`, `starts`, `ends`, `partition_owner`) and group (`blocked`)."""
 
     id: str
     group: str
@@ -29,8 +29,7 @@ class InstanceStreams(NamedTuple):
         return tags.partition_of(self.id)
 
     @property
-    def own(self) -> str:
-        """The fence."""
+    def fence(self) -> str:
         return tags.flow_own(self.id)
 
     @property
@@ -38,18 +37,16 @@ class InstanceStreams(NamedTuple):
         return tags.flow_history(self.id)
 
     @property
-    def to(self) -> str:
+    def to_workers(self) -> str:
         """Messages that workers follow."""
         return tags.flow_to(self.group, self.partition)
 
     @property
-    def part(self) -> str:
-        """Starts of workflows of the partition."""
+    def starts(self) -> str:
         return tags.flow_part(self.group, self.partition)
 
     @property
-    def done(self) -> str:
-        """Ends of workflows of the partition."""
+    def ends(self) -> str:
         return tags.flow_done(self.group, self.partition)
 
     @property
@@ -59,7 +56,6 @@ class InstanceStreams(NamedTuple):
 
     @property
     def partition_owner(self) -> str:
-        """The fence of the partition."""
         return tags.flow_partition_owner(self.group, self.partition)
 
 
@@ -75,14 +71,14 @@ def start(started: Started, partition_claim: int) -> Contribution:
 
     `partition_claim` is the claim by which `started.owner` owns the partition, and 0 without an owner.
     """
-    place = InstanceStreams(started.id, started.group)
+    streams = InstanceStreams(started.id, started.group)
     attributes = attribute_tags(started.id, started.attributes)
-    expect: dict[str, int | None] = {place.own: None}
-    joined = [place.own, place.history, place.part, *attributes]
+    expect: dict[str, int | None] = {streams.fence: None}
+    joined = [streams.fence, streams.history, streams.starts, *attributes]
     if started.owner:
-        expect[place.partition_owner] = partition_claim
+        expect[streams.partition_owner] = partition_claim
     else:
-        joined.append(place.to)
+        joined.append(streams.to_workers)
     return Contribution(tuple(joined), expect, (started,))
 
 
@@ -91,7 +87,7 @@ def attribute_tags(id: str, attributes: Mapping[str, str]) -> list[str]:
     return [tags.flow_attribute(tags.partition_of(id), name, value) for name, value in sorted(attributes.items())]
 
 
-def claim(place: InstanceStreams, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
+def claim(streams: InstanceStreams, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
     """Return the record by which a worker claims or blocks a workflow.
 
     Args:
@@ -99,34 +95,33 @@ def claim(place: InstanceStreams, claimed: Claimed, last: int, partition_claim: 
         partition_claim: the worker's claim of the partition; None if it does not own it. A claim without it, and one that blocks the
             workflow, is also a message to all workers of the group.
     """
-    expect: dict[str, int | None] = {place.own: last}
+    expect: dict[str, int | None] = {streams.fence: last}
     if partition_claim is not None:
-        expect[place.partition_owner] = partition_claim
-    told = (place.blocked,) if claimed.blocked or partition_claim is None else ()
-    return Contribution((place.own, *told), expect, (claimed,))
+        expect[streams.partition_owner] = partition_claim
+    told = (streams.blocked,) if claimed.blocked or partition_claim is None else ()
+    return Contribution((streams.fence, *told), expect, (claimed,))
 
 
-def own(place: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
+def own(streams: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
     """Return the record of an event of the workflow's worker. `held` has the claims that it expects."""
-    joined, also = [place.history], []
+    joined, also = [streams.history], []
     if isinstance(event, Emitted):
-        joined.append(tags.flow_output(place.id, event.topic))
+        joined.append(tags.flow_output(streams.id, event.topic))
     elif isinstance(event, Unlocked):
         joined.append(tags.lock(event.name))
-        also.append(Released(event.name, place.id, event.key))
+        also.append(Released(event.name, streams.id, event.key))
     return Contribution(tuple(joined), held, (event, *also))
 
 
-def end(place: InstanceStreams, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
-    """Return the record that ends a workflow."""
-    return Contribution((place.own, place.history, place.done), held, (ended,))
+def end(streams: InstanceStreams, ended: Ended, held: Mapping[str, int | None]) -> Contribution:
+    return Contribution((streams.fence, streams.history, streams.ends), held, (ended,))
 
 
-def send(place: InstanceStreams, event: Incoming) -> Contribution:
+def send(streams: InstanceStreams, event: Incoming) -> Contribution:
     """Return the record of a message of another process, without expectations."""
-    return Contribution((place.history, place.to), {}, (event,))
+    return Contribution((streams.history, streams.to_workers), {}, (event,))
 
 
-def resume(place: InstanceStreams, event: Resumed) -> Contribution:
+def resume(streams: InstanceStreams, event: Resumed) -> Contribution:
     """Return the record that asks the owner of the partition, and workers that lack the code, to run a workflow again."""
-    return Contribution((place.to, place.blocked), {}, (event,))
+    return Contribution((streams.to_workers, streams.blocked), {}, (event,))

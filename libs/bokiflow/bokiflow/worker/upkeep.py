@@ -125,7 +125,7 @@ class Upkeep:
         place = records.InstanceStreams(id, self._group)
         try:
             claim, history = await history_checkpoint.append_checkpoint(
-                self._log, place, {place.own: state.claim}, "", state.blocked
+                self._log, place, {place.fence: state.claim}, "", state.blocked
             )
         except (Conflict, Trimmed):
             return False

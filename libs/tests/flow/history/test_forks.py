@@ -143,7 +143,7 @@ async def test_what_is_left_of_a_fork_that_never_began_goes(cluster: MemoryClust
         log = Log(book)
         part = Checkpointed("y", 1, 0, 2, b"half")
         place = records.InstanceStreams("y", "shop")
-        await log.append(Contribution((place.history, place.to), {}, (part,)))
+        await log.append(Contribution((place.history, place.to_workers), {}, (part,)))
         async with working(mine, Shop().app) as worker:
             assert await worker.flow.known("y") is None, "nobody sees half of one"
             claims = dict(worker._partitions.mine)
