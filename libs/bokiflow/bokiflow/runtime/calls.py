@@ -1,7 +1,7 @@
-"""Workflows and steps as users define and call them: `app.workflow`, `app.step`. A call has the types of its function.
+"""Workflows and steps as programs define and call them: `app.workflow`, `app.step`. A call has the types of its function.
 
-Outside of workflows, and inside of steps, a step is the function that it was made of. In a workflow, its body runs outside, and its
-outcome is in the log. A workflow that a workflow awaits is its child; `call` makes what is started from outside.
+Outside of workflows, and in the body of a step, a step is the function that it was made from. In a workflow its body runs outside of the
+code, and its outcome is recorded. A workflow that awaits another workflow has it as a child; `call` returns what a client starts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Signature:
-    """What a function takes and gives, as JSON and as its types."""
+    """The parameters and the result of a function, as JSON and as its types."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._signature: Final = inspect.signature(function)
@@ -51,13 +51,18 @@ class Signature:
         self._hints: dict[str, Any] | None = None
 
     def _kinds(self) -> dict[str, Any]:
-        if self._hints is None:  # not before it is called: its module may define the types further below
-            found = inspect.get_annotations(self._function, eval_str=True)
-            self._hints = {name: _without_json(kind) for name, kind in found.items()}
+        if self._hints is None:  # at the first call: the module may define the types below the function
+            annotations = inspect.get_annotations(self._function, eval_str=True)
+            self._hints = {name: _without_json(kind) for name, kind in annotations.items()}
         return self._hints
 
     def encode(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> Json:
-        """Arguments as JSON. Raises InvalidArgument: they are not its arguments; NotEncodable."""
+        """Return arguments as JSON.
+
+        Raises:
+            InvalidArgument: the function does not take these arguments.
+            NotEncodable: one of them is not JSON.
+        """
         try:
             self._signature.bind(*args, **options)
         except TypeError as fault:
@@ -65,7 +70,7 @@ class Signature:
         return [[as_json(one) for one in args], {name: as_json(one) for name, one in options.items()}]
 
     def decode(self, stored: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments, of the types that the function names. Raises NotEncodable: they do not fit any more."""
+        """Return recorded arguments as the types of the function. Raises NotEncodable if they do not fit it."""
         try:
             bound = self._signature.bind(*stored[0], **stored[1])
         except (TypeError, LookupError) as fault:
@@ -86,21 +91,21 @@ class Signature:
         return list(bound.args), dict(bound.kwargs)
 
     def result(self, value: Json) -> Any:
-        """Return what the function returned, of its type and shared with nothing. Raises NotEncodable."""
+        """Return a recorded result as a new object of the function's type. Raises NotEncodable if it does not fit."""
         return _typed(self._kinds().get("return", Any), value)
 
     def check(self, *, arguments: bool) -> None:
-        """Check that JSON can come back as the types that the function names, as far as they can be looked up already.
+        """Check that JSON can be decoded to the types of the function, if their names resolve already.
 
         Args:
-            arguments: not only its result, but its parameters too: those of a step are passed as they are.
+            arguments: check the parameters too. Those of a step are never decoded.
 
         Raises:
-            InvalidArgument: one of them cannot.
+            InvalidArgument: JSON cannot be decoded to one of the types.
         """
         try:
             kinds = self._kinds()
-        except (NameError, AttributeError):  # defined further below in its module: an error of the first call, then
+        except (NameError, AttributeError):  # defined below the function; if not, the first call fails
             return
         for name, kind in kinds.items():
             known = kind is inspect.Parameter.empty or kind is None or kind is object or kind in (NoReturn, Never)
@@ -110,7 +115,7 @@ class Signature:
 
 
 def names_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the names of the module that a function is defined in, under its decorators and `functools.partial`."""
+    """Return the global names of a function's module, looking through decorators and `functools.partial`."""
     while isinstance(function, partial):
         function = function.func
     names: Mapping[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
@@ -126,7 +131,7 @@ def _typed(kind: Any, value: Json) -> Any:
 
 
 def _without_json(kind: Any) -> Any:
-    """The kind with Any for `Json`, which any JSON is, and which names itself as text."""
+    """Replace `Json`, a recursive alias, by Any in a type."""
     if isinstance(kind, str | ForwardRef):
         return Any
     if get_origin(kind) is Literal:
@@ -136,11 +141,16 @@ def _without_json(kind: Any) -> Any:
     if changed == args:
         return kind
     origin = get_origin(kind)
-    return Any if isinstance(kind, types.UnionType) or origin is Union else origin[changed]  # of `Json | …`, anything
+    return Any if isinstance(kind, types.UnionType) or origin is Union else origin[changed]  # `Json | …` takes any JSON
 
 
 class StepOptions(NamedTuple):
-    """How a step runs. `timeout_s`: of one attempt. `at_most_once`: never again after a crash, one record more."""
+    """Options of a step.
+
+    Attributes:
+        timeout_s: the bound of one attempt.
+        at_most_once: record the begin of the body in one more record, and never run it again after a crash.
+    """
 
     retry: Retry = ONCE
     timeout_s: float | None = None
@@ -148,44 +158,44 @@ class StepOptions(NamedTuple):
 
 
 class Context(Protocol):
-    """What a workflow's code calls: the instance it belongs to."""
+    """The instance whose code makes a call."""
 
     async def run_step(self, step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The outcome of a step."""
+        """Return the result of a step, or raise its error."""
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The outcome of a child."""
+        """Return the result of a child workflow, or raise its error."""
 
 
 class Registry(Protocol):
-    """Workflows of a program, by name: an `App`."""
+    """The workflows of a program by name, which an `App` has."""
 
     def find(self, name: str) -> Workflow[..., Any]:
-        """Raises NotRegistered."""
+        """Return a workflow. Raises NotRegistered if the program lacks it."""
 
 
 class Caller(Protocol):
-    """What the body of a transaction calls workflows through."""
+    """A transaction whose body may call workflows."""
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The outcome of a child that is a part of the transaction."""
+        """Return the result of a child workflow that is a part of the transaction, or raise its error."""
 
 
 IN_TRANSACTION: Final[ContextVar[Caller | None]] = ContextVar("bokiflow transaction", default=None)
-"""Whose body this is."""
+"""The transaction whose body runs now."""
 
 
 def context() -> Context | None:
-    """The workflow whose code calls this; None elsewhere."""
+    """Return the instance whose code calls this; None outside of workflows."""
     loop = flow_loop.current()
     return None if loop is None else cast(Context, loop.owner)
 
 
 class AnyStep:
-    """What both kinds of steps are.
+    """A step: a function, its name and its options.
 
     Attributes:
-        names: of the module where classes of its errors have their names: that of its function, or of a function that this one calls.
+        names: the global names in which classes of its errors are looked up.
     """
 
     def __init__(
@@ -205,7 +215,7 @@ class AnyStep:
 
     @property
     def is_async(self) -> bool:
-        """Whether its body is a coroutine; else it runs in a thread."""
+        """True if the function is a coroutine function; else it runs in a thread."""
         return inspect.iscoroutinefunction(self.function)
 
 
@@ -213,7 +223,7 @@ class Step(AnyStep, Generic[P, R]):
     """An asynchronous step."""
 
     async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        """In a workflow: its outcome, once for ever. Elsewhere: the function itself."""
+        """Run the step in a workflow, with one recorded outcome; elsewhere call the function."""
         flow = context()
         if flow is None:
             return cast(R, await self.function(*args, **options))
@@ -221,10 +231,10 @@ class Step(AnyStep, Generic[P, R]):
 
 
 class SyncStep(AnyStep, Generic[P, R]):
-    """A step whose body blocks: it runs in a thread. `await step.aio(...)` in workflows."""
+    """A step with a plain function, which runs in a thread. Workflows call it by `await step.aio(...)`."""
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        """The function itself. Raises NotInWorkflow in a workflow, where it is `await step.aio(…)`."""
+        """Call the function. Raises NotInWorkflow in a workflow, which has to use `await step.aio(…)`."""
         if context() is not None:
             raise NotInWorkflow(
                 f"expected `await {self.__name__}.aio(...)` in a workflow, found a call that would block it"
@@ -232,7 +242,7 @@ class SyncStep(AnyStep, Generic[P, R]):
         return cast(R, self.function(*args, **options))
 
     async def aio(self, *args: P.args, **options: P.kwargs) -> R:
-        """In a workflow: its outcome, once for ever."""
+        """Run the step in a workflow, with one recorded outcome. Raises NotInWorkflow elsewhere."""
         flow = context()
         if flow is None:
             raise NotInWorkflow(f"{self.__name__}.aio was called outside of a workflow: call it directly")
@@ -243,8 +253,9 @@ class Workflow(Generic[P, R]):
     """A durable function.
 
     Attributes:
-        name: under which it is found again. version: as its author calls this code.
-        by_calendar: its timers wait until the log's time has come, even where its own time is ahead of that.
+        name: the name in records, by which a worker finds it.
+        version: the author's name for this version of the code.
+        by_calendar: timers wait for the clock of the log, even if the time of the instance is ahead of it.
     """
 
     def __init__(
@@ -265,12 +276,20 @@ class Workflow(Generic[P, R]):
         return f"<bokiflow.Workflow {self.name!r}>"
 
     def call(self, *args: P.args, **options: P.kwargs) -> Call[R]:
-        """What to start: `flow.start(checkout.call(order), id=…)`. Raises InvalidArgument, NotEncodable."""
+        """Return a call to start: `flow.start(checkout.call(order), id=…)`.
+
+        Raises:
+            InvalidArgument: the function does not take these arguments.
+            NotEncodable: one of them is not JSON.
+        """
         return Call(self, self.signature.encode(args, options))
 
     async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        """In a workflow: a child, which runs by itself, and its outcome; in the body of a transaction it is a part of that.
-        Elsewhere: the function itself, nothing of it durable."""
+        """Run a child workflow and return its result.
+
+        In the body of a transaction the child is a part of the transaction. Outside of workflows the function is called, and nothing is
+        recorded.
+        """
         flow = context() or IN_TRANSACTION.get()
         if flow is None:
             return await self.function(*args, **options)
@@ -278,7 +297,7 @@ class Workflow(Generic[P, R]):
 
 
 class Call(Generic[R]):
-    """A workflow and its arguments, to be started."""
+    """A workflow and its arguments."""
 
     def __init__(self, workflow: Workflow[..., R], args: Json) -> None:
         self.workflow: Final = workflow
@@ -289,7 +308,7 @@ class Call(Generic[R]):
 
 
 def check_call(found: object) -> None:
-    """Check that a program gave a call. Raises InvalidArgument, which names `.call(...)`: it gave a workflow, or called that itself."""
+    """Check that an argument is a Call. Raises InvalidArgument, which names `.call(...)`, for a workflow or a coroutine of one."""
     if isinstance(found, Call):
         return
     workflow, words = found, repr(found)

@@ -1,4 +1,4 @@
-"""What code of a workflow asks for while it runs, and what goes with what it did: between an instance and who runs it."""
+"""Commands of workflow code to the executor, and what is recorded beside its effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from bokilib.records.codec import Json
 
 
 class RunStep(NamedTuple):
-    """The body of a step shall run, once all that was done before is in the log. `names`: of the module of the workflow."""
+    """The command to run the body of a step, once all earlier effects are in the log.
+
+    Attributes:
+        names: the names of the workflow's module, in which classes of errors are looked up.
+    """
 
     key: str
     step: AnyStep
@@ -28,37 +32,37 @@ class RunStep(NamedTuple):
 
 
 class CancelCommand(NamedTuple):
-    """Nobody waits for it any more."""
+    """The command to stop the step, transaction or lock of a key: the code waits for it no longer."""
 
     key: str
 
 
 class SetTimer(NamedTuple):
-    """A timer shall fire, not before `due_ms`."""
+    """The command to fire a timer, not before `due_ms`."""
 
     key: str
     due_ms: int
 
 
 class CancelTimer(NamedTuple):
-    """It shall not."""
+    """The command to cancel a timer."""
 
     key: str
 
 
 class SnapshotRead(NamedTuple):
-    """The code waits, before anything else, for the result of `ask` as of a place of the log; no record is made of it."""
+    """A read as of a position of the log, without a record. The code waits for the result before anything else is delivered."""
 
     future: asyncio.Future[Any]
     read: Callable[[int], Awaitable[Any]]
 
 
 class SnapshotReads:
-    """What has to be delivered to the code before anything else.
+    """The snapshot reads of a workflow.
 
     Attributes:
-        cursor: seqnum of the newest record in the log of which something was delivered to it.
-        waiting: what it asked for, oldest first.
+        cursor: the seqnum of the newest record from which an event was delivered to the code; reads are answered as of it.
+        waiting: reads without an answer, oldest first.
     """
 
     def __init__(self, cursor: int) -> None:
@@ -70,11 +74,13 @@ Command: TypeAlias = RunStep | RunTransaction | TakeLock | CancelCommand | SetTi
 
 
 class ChildStart(NamedTuple):
-    """The workflow to start that goes with an effect, or a notice.
+    """The workflow to start, or the notice to send, in the record of an effect; empty for other effects.
 
     Attributes:
-        detached: the workflow is nobody's child. within: the transaction that it is a part of. due_ms, attributes: see
-            `flow_events.Started`.
+        notice: the event for another workflow.
+        detached: the workflow is not a child, so its caller gets no result.
+        within: the transaction that it is a part of.
+        due_ms, attributes: see `flow_events.Started`.
     """
 
     workflow: Workflow[..., Any] | None = None
@@ -86,7 +92,7 @@ class ChildStart(NamedTuple):
     attributes: Mapping[str, str] = MappingProxyType({})
 
     def tags(self, event: Effect) -> int:
-        """Streams that it joins beside those of the workflow."""
+        """Return how many streams its record joins beside those of the workflow."""
         if self.workflow is not None:
             return 4 + len(self.attributes)
         if self.notice is not None:

@@ -1,19 +1,19 @@
-"""The event loop that a workflow's code runs on: plain asyncio, and the same in every replay.
+"""The event loop of workflow code: plain asyncio that runs the same way in every replay.
 
-`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as they do elsewhere, and so do task
-groups and cancel scopes of anyio. The loop has no sockets, processes or threads; what would need them raises `OnlyInSteps` at once. It
-runs nothing by itself:
+`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as usual, and so do task groups and
+cancel scopes of anyio. The loop has no sockets, processes or threads; a call that needs them raises `OnlyInSteps` at once. It runs only
+when it is driven:
 
     loop.run(call)       # calls, then runs until nothing is ready; from a callback of the outer loop, never from a task
 
-- Events are delivered to the code one at a time, and it runs until it waits for the next. So who is first, what is cancelled and
-  what is compensated follow from the order of deliveries, which is in the log.
-- Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, which calls `fire` when they are due.
-- Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
-  asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
+- Events are delivered one at a time, and the code runs until it waits for the next. So the order of deliveries, which is recorded, decides
+  which task is first, which is cancelled and which is compensated.
+- Time stands still between deliveries: `time()` is that of the last one. `Timers` calls `fire` when a timer is due.
+- Tasks and futures hash by their number, so that sets of them have the same order in every replay. (In asyncio such sets decide which
+  sibling a TaskGroup cancels first, and what `wait` returns.)
 - A task is named by the task that made it (`TaskPath`).
 - Code that never waits is stopped with `WorkflowStuck`: by a bound on turns of the loop, which is the same in every replay, and by the
-  `guard` that a worker sets, which watches the clock.
+  `guard` of a worker, which watches the clock.
 """
 
 from __future__ import annotations
@@ -37,32 +37,31 @@ Ts = TypeVarTuple("Ts")
 
 _TASKS_FILE: Final = asyncio.tasks.__file__
 _MACHINERY: Final = tuple(file.rpartition("/")[0] + "/" for file in (_TASKS_FILE, __file__))
-"""Folders of code that runs between two pieces of a workflow's code."""
+"""Folders of asyncio and of this file, whose frames are not workflow code."""
 _FUTURES_FILE: Final = asyncio.futures.__file__
 _FRAMES: Final = 6
-"""So far above `create_task` asyncio's own function is that called it."""
+"""Frames above `create_task` within which the function of asyncio that called it is found."""
 IDLE_TURNS: Final = 100_000
-"""Turns after one delivery in which the code neither makes a future or task nor calls a step, for one that only yields."""
+"""Turns without a new future, task or call, after one delivery."""
 TURNS_OF_A_FUTURE: Final = 20
-"""Turns more for each future and task that the code ever made: each ends, and is called back for, in a few."""
+"""Further turns for each future and task that the code ever made: each takes a few to end and to call back."""
 TURNS: Final = 5_000_000
-"""Bound of all turns after one delivery."""
+"""Turns after one delivery, in all."""
 STACK_FRAMES: Final = 16
 FRAMES: Final = 256
-"""Of a task, that are looked at."""
+"""Frames of a task that are read."""
 
 
 class Timers(Protocol):
-    """Who wakes the loop."""
+    """The timers of the workflow, which its instance passes to the executor."""
 
     def set_timer(self, key: str, due_ms: int) -> None:
-        """`loop.fire(key)` shall be called, not before that time."""
+        """Have `loop.fire(key)` called, not before `due_ms`."""
 
-    def cancel_timer(self, key: str) -> None:
-        """It shall not."""
+    def cancel_timer(self, key: str) -> None: ...
 
     def misused(self, error: OnlyInSteps) -> None:
-        """A thread called the loop, and the code that waits for it would wait for ever. Runs in the outer loop's thread."""
+        """Report that a thread called the loop: code that waits for the thread would wait without end. Runs in the outer loop."""
 
 
 class TaskPath:
@@ -83,23 +82,21 @@ class TaskPath:
 
     @classmethod
     def root(cls, run: int = 0) -> TaskPath:
-        """The first task of a run."""
+        """Return the name of the root task of a run."""
         return cls(f"r{run}/0" if run else "0")
 
     def child(self) -> TaskPath:
-        """The name of the next task that this one makes."""
+        """Return the name of the next task that this one makes."""
         self.tasks += 1
         return TaskPath(f"{self.path}/{self.tasks}")
 
     def key(self) -> str:
-        """The name of the next call in this task."""
+        """Return the key of the next call in this task."""
         self.calls += 1
         return f"{self.path}:{self.calls}"
 
 
 class FlowFuture(asyncio.Future[T]):
-    """A future that hashes by its number."""
-
     def __init__(self, loop: FlowLoop) -> None:
         super().__init__(loop=loop)
         self._flow_number = loop.next_number()
@@ -109,8 +106,6 @@ class FlowFuture(asyncio.Future[T]):
 
 
 class FlowTask(asyncio.Task[T]):
-    """A task that has a path, and hashes by its number."""
-
     def __init__(self, coro: Coroutine[Any, Any, T], loop: FlowLoop, path: TaskPath, **options: Any) -> None:
         self._flow_number = loop.next_number()
         self.flow_path = path
@@ -122,26 +117,25 @@ class FlowTask(asyncio.Task[T]):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer of the log."""
-
     def __init__(self, key: str, when: float, callback: Any, args: Any, loop: FlowLoop, context: Any) -> None:
         super().__init__(when, callback, args, loop, context)
         self.key: Final = key
 
 
 class FlowLoop(asyncio.AbstractEventLoop):
-    """See the module.
+    """The event loop of one workflow; see the module.
 
     Attributes:
-        owner: whose loop it is. now_ms: time, for the code.
+        owner: the instance.
+        now_ms: the time that the code sees.
     """
 
     def __init__(self, owner: object, timers: Timers, now_ms: int, *, run: int = 0) -> None:
-        """`run`: how often the workflow was restarted."""
+        """`run`: the number of restarts so far."""
         self.owner: Final = owner
         self.now_ms = now_ms
         self.failed: BaseException | None = None
-        """What is wrong with the code, that no `except` of it may hide."""
+        """The error that ends the run, even if the code catches it."""
         self._timers: Final = timers
         self._ready: deque[asyncio.Handle] = deque()
         self._waiting: dict[str, _Timer] = {}
@@ -152,16 +146,16 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._closed = False
         self._outer: asyncio.AbstractEventLoop | None = None
         self.guard: Callable[[Callable[[], None]], None] | None = None
-        """Calls what it is given, and stops it if that takes too long; None: nothing watches the code."""
+        """Runs a call of the code, and interrupts it if it takes too long; None if nothing watches the code."""
 
-    # -- for who drives it
+    # -- for the instance
 
     def run(self, call: Callable[[], object]) -> None:
-        """Calls, and runs until nothing is ready. See the module.
+        """Call, and run until nothing is ready.
 
         Raises:
-            NonDeterminism: the code did what no replay could do again. WorkflowStuck: it does not wait for anything.
-            What `guard` raises.
+            NonDeterminism: the code did something that a replay cannot repeat.
+            WorkflowStuck: it does not wait for anything. `guard` may raise other errors.
         """
         outer = self._outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
@@ -198,12 +192,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
         )
 
     def stacks(self) -> str:
-        """Return where the tasks of the code wait or run. May be called by another thread while the code runs."""
+        """Return the stacks of all tasks. Other threads may call it while the code runs."""
         return "".join(line for task in list(self._tasks.values()) for line in _stack_of(task))
 
     def place_of(self, key: str) -> str:
-        """Return the line, as `file.py:7`, at which the task of a key waits: of its own code, or of the code of the task that made it; ""
-        if there is none."""
+        """Return the line of code, as `file.py:7`, at which the task of a key or its nearest ancestor waits; "" if there is none."""
         path = key.rpartition(":")[0]
         while path:
             lines = [line for task in self._tasks.values() if task.flow_path.path == path for line in _frames_of(task)]
@@ -214,7 +207,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return ""
 
     def stack_of(self, stopped: str) -> str:
-        """Return the stack of code that was stopped: where its tasks wait, if it was stopped between two of them."""
+        """Return the stack of interrupted code, or the stacks of its tasks if it was interrupted between two of them."""
         files = [line.split('"')[1] for line in stopped.split("\n") if line.startswith('  File "')]
         stopped_in_code = any(not file.startswith(_MACHINERY) for file in files)
         return stopped if stopped_in_code else self.stacks() or stopped
@@ -225,14 +218,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
         except (SystemExit, KeyboardInterrupt) as error:
             if interrupted(error):
                 raise
-            # The task that raised it has ended with it; asyncio raises it here as well.
+            # The error is the outcome of the task that raised it already; asyncio raises it here as well.
 
     def start(self, coro: Coroutine[Any, Any, T]) -> FlowTask[T]:
-        """The root task; inside `run`."""
+        """Start the root task; called inside `run`."""
         return self._task(coro, self._root, {})
 
     def fire(self, key: str) -> bool:
-        """A timer is due; inside `run`. Returns whether anybody waits for it."""
+        """Fire a timer that is due; called inside `run`. Return False if the code does not wait for it."""
         timer = self._waiting.pop(key, None)
         if timer is None:
             return False
@@ -241,11 +234,11 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     @property
     def timers(self) -> list[str]:
-        """Keys of timers that the code waits for."""
+        """The keys of timers that the code waits for."""
         return list(self._waiting)
 
     def drop(self) -> None:
-        """Ends all tasks, in whatever state: what they do in their `finally` has no effect."""
+        """Close all tasks. Their `finally` blocks run without effect."""
         self._closed = True
         self._ready.clear()
         self._waiting.clear()
@@ -258,7 +251,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 try:
                     if coro is not None:
                         coro.close()
-                except BaseException:  # noqa: BLE001 - what a finally of the dropped code raises is nobody's
+                except BaseException:  # noqa: BLE001 - no caller could handle an error of a finally in dropped code
                     continue
         finally:
             confined.running.remove(self)
@@ -266,7 +259,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._tasks.clear()
 
     def next_key(self) -> str:
-        """The name of a call that is made now."""
+        """Return the key of a call that the current task makes."""
         task = asyncio.current_task(self)
         if not isinstance(task, FlowTask):
             raise self.fail(
@@ -278,18 +271,16 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return task.flow_path.key()
 
     def fail(self, error: NonDeterminism) -> NonDeterminism:
-        """The workflow cannot go on; the error, to be raised."""
+        """Note that the code cannot continue, and return the error, which the caller raises."""
         if self.failed is None and not self._closed:
             self.failed = error
         return error
 
     def next_number(self) -> int:
-        """For a task or a future."""
         self._number += 1
         return self._number
 
     def refused(self, what: str) -> OnlyInSteps:
-        """See `confined.Confined`."""
         return _only_in_steps(what)
 
     # -- AbstractEventLoop
@@ -330,7 +321,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if due_ms <= self.now_ms:
             self._ready.append(timer)
             return timer
-        setattr(timer, "_scheduled", True)  # noqa: B010 - asyncio's own mark: it tells the loop when such a timer is cancelled
+        setattr(timer, "_scheduled", True)  # noqa: B010 - asyncio's own mark: the loop hears of the timer's cancellation
         self._waiting[timer.key] = timer
         self._timers.set_timer(timer.key, due_ms)
         return timer
@@ -383,7 +374,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What asyncio reports of a task that nobody awaits: as elsewhere, it ends nothing."""
+        """Ignore errors of tasks that are not awaited; they end nothing."""
 
     def call_soon_threadsafe(
         self,
@@ -398,7 +389,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         raise error
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: generators belong to the code."""
+        """Do nothing: generators belong to the code."""
 
 
 def _only_in_steps(what: str) -> OnlyInSteps:
@@ -431,18 +422,18 @@ def _stack_of(task: asyncio.Task[Any]) -> list[str]:
 
 
 def _frames_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
-    """Return the calls of a task that waits or runs, the innermost last."""
+    """Return the frames of a task, innermost last."""
     return frames_of(task.get_coro(), FRAMES)
 
 
 def current() -> FlowLoop | None:
-    """The loop of the workflow whose code calls this; None outside of workflows, and in bodies of steps."""
+    """Return the loop of the workflow whose code calls this; None outside of workflows, and in bodies of steps."""
     loop = asyncio._get_running_loop()
     return loop if isinstance(loop, FlowLoop) else None
 
 
 def _asyncio_function(frame: FrameType | None) -> str:
-    """Which function of asyncio makes a task in a way that replays must know of: "wait_for", "as_completed" or ""."""
+    """Return the function of asyncio that makes a task, if replays depend on it: "wait_for", "as_completed" or ""."""
     for _ in range(_FRAMES):
         if frame is None:
             return ""

@@ -1,4 +1,4 @@
-"""What code of a workflow may call beside asyncio, steps and other workflows. Each raises NotInWorkflow elsewhere."""
+"""Functions that workflow code calls beside asyncio, steps and other workflows. Each raises NotInWorkflow outside of workflow code."""
 
 from __future__ import annotations
 
@@ -27,33 +27,38 @@ def _instance() -> Instance:
 
 
 async def recv(topic: str = "") -> Json:
-    """The next value that was sent under a topic; it waits for one. `async with asyncio.timeout(…)` bounds the wait, durably."""
+    """Wait for the next signal of a topic, and return its value. `async with asyncio.timeout(…)` bounds the wait by a timer."""
     return cast(Json, await _instance().receive(topic))
 
 
 async def transact(
     store: TransactionalStore[TX], body: Callable[Concatenate[TX, P], Awaitable[R]], *args: P.args, **options: P.kwargs
 ) -> R:
-    """Runs `body(tx, …)` as a transaction of a store; its outcome and what it wrote are one record, which happens once.
+    """Run `body(tx, …)` as a transaction of a store, and return its result. Writes and result are one record, appended exactly once.
 
-    It is run again while it loses to others, so it must do nothing outside of `tx`. What it raises undoes it, and is raised here.
+    The body runs again when the transaction loses a conflict, so it must have no effects outside of `tx`. If it raises, nothing is
+    written, and the error is raised here.
 
     Args:
-        store: of the worker's `Log`: `log = bokilib.Log(book); store = BokiStore(log)`, `Worker(app, log)`.
+        store: a store of the worker's `Log`: `log = bokilib.Log(book); store = BokiStore(log)`, `Worker(app, log)`.
+        body: the function of the transaction.
     """
     return cast(R, await _instance().transact(store, partial(body, **options) if options else body, args))
 
 
 def send(id: str, topic: str, value: object) -> None:
-    """Sends a value to another workflow; once, whatever happens. Raises NotEncodable."""
+    """Send a signal to another workflow, exactly once. Raises NotEncodable if the value is not JSON."""
     _instance().send(id, topic, value)
 
 
 def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Start a workflow that is nobody's child, unless one of this id was started before.
+    """Start a workflow that is not a child, unless the id was started before.
 
     Args:
-        due_ms: the time of the firing for which a schedule starts it; see `due_ms`. attributes: by which it can be found.
+        call: the workflow and its arguments.
+        id: the id of the new instance.
+        due_ms: the planned time of the firing for which a schedule starts it; see `due_ms`.
+        attributes: names and values by which it can be found.
     """
     instance = _instance()
     check_call(call)
@@ -61,69 +66,71 @@ def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str
 
 
 def emit(topic: str, value: object) -> None:
-    """Emits a value to those who follow this workflow (`handle.events(topic)`). Raises NotEncodable."""
+    """Emit a value to followers of this workflow (`handle.events(topic)`). Raises NotEncodable if the value is not JSON."""
     _instance().emit(topic, value)
 
 
 def restart(*args: Any, **options: Any) -> NoReturn:
-    """Begins the workflow again, with these arguments and a new history: for what never ends, as `while True` would.
+    """Restart the workflow with these arguments and an empty history, as a workflow without an end has to from time to time.
 
-    It keeps its id, and what was sent to it and nobody received. What it waits for is given up; its children run on. It ends the run by an
-    exception that is no `Exception`, so it is to be called by the workflow's own task, and not to be caught.
+    The id stays, and so do signals that were not received. Steps and timers that it waits for are cancelled; children run on. The run ends
+    by an exception that is not an `Exception`: call this in the workflow's own task, and do not catch it.
 
-    Raises InvalidArgument: these are not its arguments; NotEncodable; AtomicTooLarge: they and what nobody received do not fit a record:
-    receive some of it first.
+    Raises:
+        InvalidArgument: the workflow does not take these arguments.
+        NotEncodable: one of them is not JSON.
+        AtomicTooLarge: the arguments and the unreceived signals do not fit into a record; receive some signals first.
     """
     _instance().restart(args, options)
 
 
 def patched(name: str) -> bool:
-    """Whether this workflow takes the new way at a place where its code was changed.
+    """Return True if this workflow runs the new code at a place that was changed.
 
-    if bokiflow.patched("charge twice"): new code
-    else: what was there before
+        if bokiflow.patched("charge twice"): new code
+        else: old code
 
-    True for what comes here for the first time; False in replays of what was here before the change.
+    It is True for an instance that reaches the place for the first time, and False in replays of one that passed it before the change.
     """
     return _instance().patched(name)
 
 
 def workflow_id() -> str:
-    """Return the id of this workflow: the one that `start` was given, or that a schedule or a parent made."""
+    """Return the id of this workflow, which its caller chose, or a schedule or parent made."""
     return _instance().id
 
 
 def is_replayed() -> bool:
-    """Return True while what is delivered to this workflow comes from its history: it was told of then."""
+    """Return True while this workflow gets deliveries from its history, which it got before."""
     return _instance().is_replayed
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970 UTC, as of the last delivery to this workflow."""
+    """Return milliseconds since 1970 UTC, as of the last delivery to this workflow."""
     return _instance().now_ms
 
 
 def due_ms() -> int | None:
-    """Return the time of the firing for which a schedule started this workflow, in milliseconds since 1970 UTC; None: none did.
+    """Return the planned time of the firing that started this workflow, in milliseconds since 1970 UTC; None without a schedule.
 
-    It is the time for which the firing was planned, however late it began, and stays the same in replays, after `restart` and in forks.
-    Children, and workflows that are debounced or started by a program, have none: give it to them as an argument.
+    A late start does not change it, nor do replays, `restart` and forks. Children, and workflows that are debounced or started by a
+    program, have none: pass it to them as an argument.
     """
     return _instance().started.due_ms or None
 
 
 def unique() -> str:
-    """32 hexadecimal digits, another each time, the same in each replay."""
+    """Return 32 hexadecimal digits, which differ for each call and are the same in each replay."""
     return _instance().unique()
 
 
 def random() -> float:
-    """A number from 0 up to 1, another each time, the same in each replay."""
+    """Return a number from 0 up to 1, which differs for each call and is the same in each replay."""
     return _instance().random()
 
 
 async def as_completed(waits: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
-    """Results in the order in which they came. Leaving it early cancels the rest.
+    """Yield results in the order of completion. Leaving the loop early cancels the rest.
 
     async for receipt in bokiflow.as_completed([charge(one), charge(two)]): ...
     """

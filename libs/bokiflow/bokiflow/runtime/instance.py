@@ -1,15 +1,14 @@
-"""One workflow's code, running: what is delivered to it, what it asks for, what it did. It knows no log, and waits for nobody.
+"""The running code of one workflow: events are delivered to it, and it returns effects and commands. It does not know the log or tasks.
 
     instance.begin(); instance.replay(delivered)
-    instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` have what came of it
+    instance.deliver(event, time_ms)              # then `effects`, `commands` and `outcome` have what the code did
 
 All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
 
-- What the code looks at without a record (`look`) is delivered before anything else, as of `looks.cursor`: so a replay delivers the
-  same, as of the same place, at the same point of its history.
-
-- What the code does is compared with what it did by its history: names, digests, places.
-- What it is given is what a replay would give it (`outcomes`).
+- A replay compares the effects of the code with its history: names, digests, order.
+- Results that are delivered live are the same objects that a replay would deliver (`outcomes`).
+- The result of a snapshot read (`look`) is delivered before anything else, as of `reads.cursor`. So a replay reads as of the same position,
+  at the same point of the history.
 """
 
 from __future__ import annotations
@@ -69,13 +68,13 @@ from bokilib.records.codec import Json
 _UNIT: Final = 2.0**-53
 WORDS_CHARS: Final = 200
 WAITS_SHOWN: Final = 6
-"""Of what the code waits for, in the message of a NonDeterminism."""
+"""Waits that the message of a NonDeterminism lists."""
 RESTART_BYTES: Final = EVENT_BYTES - 32_768
-"""Of what a new run begins with: the rest is for what else its record has."""
+"""Bytes of arguments and signals in the record of a restart; the rest is for its other fields."""
 
 
 class _Wait(NamedTuple):
-    """The code waits for a step, a child or a lock. `names`: of the module of the function that it runs."""
+    """A step, transaction, child or lock that the code waits for. `names`: the global names of its function."""
 
     future: asyncio.Future[Any]
     name: str
@@ -86,23 +85,29 @@ class _Wait(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """For people."""
         return "child" if self.child else "lock" if self.lock else "step"
 
 
 class Instance:
-    """See the module.
+    """The code of one run of a workflow; see the module.
 
     Attributes:
-        id: of the workflow. started: how it began. run: how often it was restarted. effects: what it did, oldest first, until somebody
-            takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program, not of its data, that
-            ended it: what the code did since the last delivery is not to be recorded. next: the arguments of its next run. locks: which
-            it has, or waits for. parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history
-            is delivered to it. log: of the worker that runs it. start: seqnum at which the workflow began; 0: no worker runs it.
+        started: the record that began it.
+        run: the number of restarts so far.
+        effects, commands: queues that the executor empties, oldest first.
+        outcome: how the run ended; None while it runs.
+        fault: the set-up error of the program that ended the run. Effects since the last delivery are not recorded then.
+        next: the arguments of the next run, after `restart`.
+        reads: snapshot reads, which are answered before anything else is delivered.
+        is_replayed: events of the history are being delivered.
+        log: the log of the worker that runs it.
+        start: the seqnum of its beginning; 0 if no worker runs it.
+        begun: keys of steps that run at most once and whose begin is recorded.
+        withdrawn: keys of such steps whose body did not begin after all.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
-        """`started`, `restarted`: how its code begins (`histories.History.begins`), and what it takes over from the run before."""
+        """`restarted`: the record of the newest restart, which has the state that this run takes over."""
         self.id: Final = started.id
         self.run: Final = 0 if restarted is None else restarted.run
         self.started: Final = started
@@ -116,57 +121,56 @@ class Instance:
         self.log: Log | None = None
         self.start = 0
         self.begun: set[str] = set()
-        """Keys of steps that run at most once, and were begun."""
         self.withdrawn: set[str] = set()
-        """Keys of those that the history has as begun, and that did not begin."""
         self.pending: dict[str, _Wait] = {}
         self.locks: Final = LockEntries(child=bool(started.parent))
         self.parts: Final = TransactionParts(started.within)
         self.next: Json = None
         now_ms = started.at_ms if restarted is None else restarted.at_ms
-        self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
+        self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # the rest is set at run time
         self._root: FlowTask[Any] | None = None
         self._on_misuse: Callable[[OnlyInSteps], None] | None = None
         self._signals: Final = SignalQueue(() if restarted is None else restarted.unreceived)
         self._inherited: dict[str, str] = {}
-        """Of a fork: children that its origin had, by the calls that started them."""
+        """Children of a fork's origin, by the keys of their calls."""
         self._name = started.names[0][0] if started.names else self.id
-        """Of a fork that of its origin, until it does something of its own: it is given the numbers that its origin was given."""
+        """The id from which `unique` is derived: for a fork that of its origin, up to its first own delivery."""
         self._patches: dict[str, bool | None] = {}
-        """Which way was taken; None: the new one, in the history, where the code has not come yet."""
+        """Whether a patch took the new code; None if the history says so and the code did not reach it yet."""
         self._replaying = False
         self.is_replayed = False
 
     @property
     def now_ms(self) -> int:
-        """Time, for the code."""
+        """The time that the code sees."""
         return self._loop.now_ms
 
     @property
     def waits(self) -> list[str]:
-        """What the code waits for, for people."""
+        """Descriptions of all that the code waits for."""
         steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
         signals = [f"signal {topic!r}" for topic in self._signals.topics]
         return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
 
     @property
     def timers(self) -> list[str]:
-        """Keys of the timers that it waits for."""
+        """The keys of timers that the code waits for."""
         return self._loop.timers
 
     def watch(
         self, guard: Callable[[Callable[[], None]], None] | None, on_misuse: Callable[[OnlyInSteps], None]
     ) -> None:
-        """Set how the code is watched from now on.
+        """Set how the code is watched.
 
         Args:
-            guard: calls the code, and stops it if it takes too long. on_misuse: called with why the code would wait without end.
+            guard: runs a call of the code, and interrupts it if it takes too long.
+            on_misuse: called with the error if the code would wait without end.
         """
         self._loop.guard = guard
         self._on_misuse = on_misuse
 
     def stack_of(self, stopped: str) -> str:
-        """Return the stack of code that was stopped; it ends with where the workflow is defined if none of its code is in it."""
+        """Return the stack of interrupted code. The definition of the workflow is added if none of its code is in the stack."""
         stack = self._loop.stack_of(stopped)
         code = getattr(inspect.unwrap(self.workflow.function), "__code__", None)
         if code is None or f'"{code.co_filename}"' in stack:
@@ -174,14 +178,13 @@ class Instance:
         return stack + "".join(traceback.format_list([(code.co_filename, code.co_firstlineno, code.co_name, None)]))
 
     def misused(self, error: OnlyInSteps) -> None:
-        """See `flow_loop.Timers`."""
         if self._on_misuse is not None and self.outcome is None:
             self._on_misuse(error)
 
-    # -- for who runs it
+    # -- for the executor
 
     def begin(self, *, replaying: bool = False) -> None:
-        """Runs the code until it waits. Raises NonDeterminism."""
+        """Run the code until it waits. Raises NonDeterminism."""
         self._replaying = replaying
         self._run(self._start)
 
@@ -204,22 +207,24 @@ class Instance:
             ) from error
 
     def replay(self, delivered: Iterable[OrderedEvent], start: int = 0) -> None:
-        """Delivers what the history has, where nobody can look at anything else.
+        """Deliver a history where snapshot reads cannot be answered.
 
         Args:
-            start: seqnum of its beginning: what a fork's history has from before was delivered to its origin.
+            delivered: the history.
+            start: the seqnum at which the workflow began; older events were delivered to the origin of a fork.
 
         Raises:
-            NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log has.
+            NonDeterminism: the code does not do what the history has.
+            InvalidArgument: the code makes a snapshot read.
         """
         for _ in self.replaying(delivered, start):
             raise InvalidArgument(
-                f"workflow {self.id!r} looks at rows without a record of it: replay it where its log and its tables are",
+                f"workflow {self.id!r} looks at rows, and their values are not recorded: replay it where its log and its tables are",
                 id=self.id,
             )
 
     def replaying(self, delivered: Iterable[OrderedEvent], start: int = 0) -> Iterator[None]:
-        """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
+        """Deliver a history. At each step of the generator the caller answers all `reads.waiting` as of `reads.cursor`."""
         ordered = list(delivered)
         self._inherited = {
             one.event.key: one.event.child
@@ -237,7 +242,7 @@ class Instance:
         self.begin(replaying=last >= 0)
         while self.reads.waiting:
             yield
-        place = -1  # as a fork counts: without what older programs skip
+        place = -1  # counts as forks do, without events that older programs skip
         for at, one in enumerate(ordered):
             place += not isinstance(one.event, events.PASSED)
             if at >= last:
@@ -256,18 +261,16 @@ class Instance:
                     yield
         self._replaying = self.is_replayed = False
 
-    def answer(self, look: SnapshotRead, value: Any) -> None:
-        """Delivers what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
-        assert self.reads.waiting and self.reads.waiting[0] is look, (
-            "looks are answered in the order in which they were asked"
-        )
+    def answer(self, read: SnapshotRead, value: Any) -> None:
+        """Deliver the result of the oldest snapshot read. Raises NonDeterminism."""
+        assert self.reads.waiting and self.reads.waiting[0] is read, "snapshot reads are answered in order"
         self.reads.waiting.popleft()
-        if not look.future.done():
-            self._run(lambda: look.future.set_result(value))
+        if not read.future.done():
+            self._run(lambda: read.future.set_result(value))
 
     def _match(self, recorded: Effect) -> None:
-        """Checks that the code did what is next in the history. Raises NonDeterminism."""
-        if isinstance(recorded, events.Patched):  # a drain may hold back what was done before it (`record_batcher`)
+        """Compare the oldest effect with the next one of the history. Raises NonDeterminism."""
+        if isinstance(recorded, events.Patched):  # a drain may hold back earlier effects (`record_batcher`)
             self._bring_forward(recorded)
         if not self.effects:
             raise self._other(_words(recorded), self._waiting_for(recorded.key))
@@ -278,7 +281,7 @@ class Instance:
             self.begun.add(recorded.key)
 
     def _bring_forward(self, recorded: Effect) -> None:
-        """Make an effect the oldest of those that the code did, if it is one of them."""
+        """Move an effect to the front of `effects`, if it is there."""
         found = next((one for one in self.effects if one[0] == recorded), None)
         if found is not None:
             self.effects.remove(found)
@@ -290,13 +293,14 @@ class Instance:
         now.add(noted.key)
 
     def deliver(self, event: Own | Incoming, time_ms: int) -> None:
-        """Delivers one event, and runs the code until it waits.
+        """Deliver an event, and run the code until it waits.
 
         Args:
-            time_ms: of its record, for what comes from others; own events have their time.
+            event: an event of this workflow, or for it.
+            time_ms: the time of the record, for events of other writers; own events have a time of their own.
 
         Raises:
-            NonDeterminism: the code does not wait for it.
+            NonDeterminism: the code does not wait for the event.
         """
         self._name = self.id
         self._deliver(event, time_ms)
@@ -358,7 +362,7 @@ class Instance:
                 self._run(lambda: root.cancel(event.reason or None))
 
     def _resolve(self, key: str, wait: _Wait, outcome: Outcome) -> None:
-        """Raises NonDeterminism: this program cannot find the class of the error, which its code may tell from others."""
+        """Deliver an outcome to a wait. Raises NonDeterminism if the program lacks the class of the error, which the code may catch."""
         future, error = wait.future, None if outcome.cancelled else outcome.error
         if future.done() or self.outcome is not None:
             return
@@ -369,7 +373,7 @@ class Instance:
         self._run(lambda: future.set_result(outcome))
 
     def _places(self, wait: _Wait) -> tuple[Names, Names]:
-        """Where a class of errors may have its name: at the function that raised one, and at the workflow."""
+        """Return the names in which a class of errors is looked up: those of its function, and of the workflow."""
         return wait.names, self._names
 
     def _run(self, call: Any) -> None:
@@ -380,7 +384,7 @@ class Instance:
         except NonDeterminism as error:
             if self.is_replayed:
                 raise
-            self.fault, self.outcome = error, failed(error)  # what was delivered is recorded, and no step runs again
+            self.fault, self.outcome = error, failed(error)  # the delivery is recorded, so no step runs again
             return
         root = self._root
         assert root is not None
@@ -409,11 +413,11 @@ class Instance:
             return failed(NotEncodable(f"what workflow {self.workflow.name!r} returned {fault}"))
 
     def drop(self) -> None:
-        """Ends the code where it is."""
+        """Close the code where it is."""
         self._loop.drop()
 
     def _waiting_for(self, key: str) -> str:
-        """What the code does instead of what its history has at a key, with lines of its source."""
+        """Describe what the code waits for instead of a key of its history, with lines of its source."""
         if self.outcome is not None:
             error = self.outcome.error
             return "code that has ended" + (
@@ -448,10 +452,9 @@ class Instance:
     def cancel_timer(self, key: str) -> None:
         self.commands.append(CancelTimer(key))
 
-    # -- what the code calls (`calls.Context`, `in_workflow`)
+    # -- calls of the code (`calls.Context`, `in_workflow`)
 
     async def run_step(self, step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """See `calls.Context`."""
         key = self._loop.next_key()
         if step.how.at_most_once:
             self.effects.append((Begun(self.id, key, step.name), ChildStart()))
@@ -461,7 +464,6 @@ class Instance:
         return self._result(step.signature, key, wait, outcome)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """See `calls.Context`."""
         stored = _small(workflow.signature.encode(args, options))
         key = self._loop.next_key()
         child = self._inherited.get(key, f"{self.id}/{key}")
@@ -481,14 +483,13 @@ class Instance:
     def launch(
         self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int, attributes: Mapping[str, str]
     ) -> None:
-        """See `in_workflow.launch`."""
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
         self.effects.append(
             (made, ChildStart(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes))
         )
 
     def _within(self) -> EnclosingTransaction | None:
-        """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
+        """Return what the next part of the enclosing transaction begins with. Raises InvalidArgument, AtomicTooLarge."""
         within = self.parts.next()
         if within is not None:
             _check_small(size_of(within), "a transaction across workflows")
@@ -513,18 +514,17 @@ class Instance:
         return outcome
 
     def _result(self, signature: Signature, key: str, wait: _Wait, outcome: Outcome) -> Any:
-        """Return what a step or child returned, of the type that this program names. Raises NonDeterminism: it does not fit."""
+        """Return a result as the type that this program names. Raises NonDeterminism if it does not fit."""
         try:
             return signature.result(outcome.value)
         except Exception as fault:
             raise self._unfit(fault, f"the result of {wait.kind} {wait.name!r} ({key})") from fault
 
     def _unfit(self, fault: Exception, what: str) -> NonDeterminism:
-        """Block the workflow, whatever its code makes of the error: other code may take what this one cannot."""
+        """Block the workflow even if its code catches the error: another version of the code may read the value."""
         return self._loop.fail(unfit_value(fault, what, self.id, self.workflow.name))
 
     async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """See `in_workflow.transact`."""
         key = self._loop.next_key()
         name = getattr(body, "__name__", "transaction")
         check_store(store, self.log, shared=self.started.within is not None)
@@ -536,7 +536,7 @@ class Instance:
         return self._result(Signature(body), key, wait, outcome)
 
     async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> LockEntry:
-        """See `locks.lock`. `unlock` of its key must follow."""
+        """Acquire a lock; see `locks.lock`. `unlock` of the entry's key must follow."""
         key = self._loop.next_key()
         await self.locks.turn()
         try:
@@ -552,55 +552,48 @@ class Instance:
         return LockEntry(key, name, outcome.value)
 
     def unlock(self, key: str) -> None:
-        """Gives a lock back, or does not wait for it any more; nothing, if it has no place in the queue."""
+        """Release a lock, or stop waiting for it; do nothing if it has no lock queue entry."""
         entry = self.locks.queued.pop(key, None)
         if entry is not None:
             self.effects.append((events.Unlocked(self.id, key, entry.name), ChildStart()))
 
-    async def look(self, ask: Callable[[int], Awaitable[Any]]) -> Any:
-        """What `ask` gives as of the newest place of which something was delivered; without a record, the same in each replay.
+    async def look(self, read: Callable[[int], Awaitable[Any]]) -> Any:
+        """Return the result of a read as of the newest delivered position: not recorded, and the same in each replay.
 
         Args:
-            ask: gives the same for one place whenever it is asked; what it raises that is not retryable blocks the workflow.
+            read: returns the same for a position each time; an error of it that is not retryable blocks the workflow.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.reads.waiting.append(SnapshotRead(future, ask))
+        self.reads.waiting.append(SnapshotRead(future, read))
         return await future
 
     async def receive(self, topic: str) -> Any:
-        """The next value of a topic: each is received once."""
         return await self._signals.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
-        """See `in_workflow.emit`. Raises NotEncodable, AtomicTooLarge."""
         made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
         self.effects.append((made, ChildStart()))
 
     def send(self, id: str, topic: str, value: object) -> None:
-        """Signals another workflow, once."""
         key = self._loop.next_key()
         notice = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
         self.effects.append((events.Sent(self.id, key, id, topic), ChildStart(notice=notice)))
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
-        """See `in_workflow.restart`."""
         if self.started.within is not None:
-            raise InvalidArgument(
-                "expected a workflow of its own, found a part of a transaction, which cannot begin anew"
-            )
+            raise InvalidArgument("expected a workflow of its own, found a part of a transaction, which cannot restart")
         stored = self.workflow.signature.encode(args, options)
         _check_small(
-            size_of([stored, self.unreceived]), "arguments of a restart, with what nobody received,", RESTART_BYTES
+            size_of([stored, self.unreceived]), "arguments of a restart, with unreceived signals,", RESTART_BYTES
         )
         raise RestartRequested(args, options)
 
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
-        """What was sent, and nobody has received: (topic, value)."""
+        """The (topic, value) pairs of signals that were not received."""
         return self._signals.unreceived
 
     def patched(self, name: str) -> bool:
-        """Whether the code of after a change shall run; see `in_workflow.patched`."""
         known = self._patches.get(name)
         if known is None:
             known = self._patches[name] = not self._replaying or name in self._patches
@@ -609,16 +602,14 @@ class Instance:
         return known
 
     def unique(self) -> str:
-        """32 hexadecimal digits that nobody else is given, the same in each replay."""
         return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{self._loop.next_key()}".encode())
 
     def random(self) -> float:
-        """A number from 0 up to 1, the same in each replay."""
         return (int(self.unique()[:16], 16) >> 11) * _UNIT
 
 
 def _fault_of(error: BaseException | None) -> Exception | None:
-    """Return the first error of a program's set-up in what the code raised; what a step or a child raised is their outcome."""
+    """Return the first set-up error of the program in an error of the code; errors of steps and children are data."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for one in error.exceptions if (found := _fault_of(one)) is not None), None)
     return error if isinstance(error, SET_UP) and not is_rebuilt(error) else None

@@ -1,7 +1,7 @@
-"""Locks of one workflow, as its code has them or waits for them. It knows no log.
+"""Locks that the code of a workflow holds or waits for. It does not know the log.
 
-One lock is asked for after the other: while the workflow waits for one, its other tasks wait here for their turn to ask. That is
-what keeps a workflow that has nothing from waiting in a circle (`lock_rules`).
+A workflow requests one lock at a time: while it waits for one, its other tasks wait for their turn. Otherwise a workflow that holds no lock
+could be part of a circle of waits (`lock_rules`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Final, NamedTuple
 
 
 class TakeLock(NamedTuple):
-    """A lock shall be taken, once all that was done before is in the log.
+    """The command to acquire a lock, once all earlier effects are in the log.
 
     Attributes:
-        waits_for_any: also for older workflows. try_: it does not wait at all. again: it was tried already, and others were faster.
+        try_: it fails instead of waiting.
+        waits_for_any: it may wait for older workflows too.
+        again: an earlier attempt lost to another workflow.
     """
 
     key: str
@@ -27,7 +29,7 @@ class TakeLock(NamedTuple):
 
 
 class LockEntry(NamedTuple):
-    """A place in a lock's queue. `number`: of its record; 0: that is under way."""
+    """An entry of this workflow in a lock queue. `number`: the seqnum of its record; 0 until the append is acknowledged."""
 
     key: str
     name: str
@@ -35,7 +37,11 @@ class LockEntry(NamedTuple):
 
 
 class LockEntries:
-    """See the module. Attributes: queued: by key, places that are in the log, or under way, and were not given up, oldest first."""
+    """The lock queue entries of one workflow; see the module.
+
+    Attributes:
+        queued: entries by key that are appended, or being appended, and not released; oldest first.
+    """
 
     def __init__(self, *, child: bool) -> None:
         self.queued: Final[dict[str, LockEntry]] = {}
@@ -45,18 +51,18 @@ class LockEntries:
 
     @property
     def waits_for_any(self) -> bool:
-        """Whether whoever asks now may wait for anybody."""
+        """True if the next lock may wait for any workflow."""
         return not self._child and not self.queued
 
     def placed(self, key: str, number: int) -> bool:
-        """A place is in the log; whether it was not given up meanwhile."""
+        """Note the record of an entry. Return False if the entry was released meanwhile."""
         entry = self.queued.get(key)
         if entry is not None:
             self.queued[key] = entry._replace(number=number)
         return entry is not None
 
     async def turn(self) -> None:
-        """Waits until nobody else of this workflow asks. `done` must follow."""
+        """Wait until no other task of this workflow requests a lock. `done` must follow."""
         if self._asking:
             mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._turns.append(mine)
@@ -69,10 +75,10 @@ class LockEntries:
         self._asking = True
 
     def done(self) -> None:
-        """Whose turn it was has asked; the next one may."""
+        """End the turn of this task, and begin that of the next."""
         while self._turns:
             following = self._turns.popleft()
             if not following.done():
-                following.set_result(None)  # it is asking from here on
+                following.set_result(None)  # `_asking` stays set for the next task
                 return
         self._asking = False

@@ -1,6 +1,6 @@
-"""When a step that failed is tried again. Pure.
+"""Retries of failed steps. Pure.
 
-Retries are inside the step: only its last outcome is in the log. So a process that takes over begins to count anew.
+Attempts are not recorded, only the last outcome of a step is. So a worker that takes the workflow over counts from the first attempt.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from boki_common.errors import InvalidArgument
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often a step is tried, and how long it waits between two attempts.
+    """The number of attempts of a step, and the delays between them.
 
     Attributes:
-        attempts: at most, the first included.
-        delay_s: before the second attempt. backoff: each further delay is so many times as long. most_s: no delay is longer.
-        on: errors that are worth another attempt.
+        attempts: the most attempts, the first included.
+        delay_s: seconds before the second attempt.
+        backoff: the factor by which each further delay grows.
+        most_s: the longest delay in seconds.
+        on: classes of errors that are retried; all others fail the step at once.
     """
 
     attempts: int = 3
@@ -37,11 +39,7 @@ ONCE = Retry(attempts=1)
 
 
 def next_delay_s(retry: Retry, attempt: int, error: BaseException) -> float | None:
-    """Seconds until the next attempt, None: there is none.
-
-    Args:
-        attempt: that failed, counted from 1.
-    """
+    """Return the seconds until the next attempt; None if there is none. `attempt`: the one that failed, counted from 1."""
     if attempt >= retry.attempts or not isinstance(error, retry.on):
         return None
     return min(retry.most_s, retry.delay_s * retry.backoff ** min(attempt - 1, 1_000))

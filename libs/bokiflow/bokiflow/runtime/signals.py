@@ -1,51 +1,53 @@
-"""What was sent to one workflow, by topic: values that nobody has received yet, and who waits for one. It knows no log.
+"""Signals of one workflow by topic: values that were not received yet, and tasks that wait for one. It does not know the log.
 
-Each value is received once, in the order in which values came and others began to wait.
+Each value is received once. Both values and waiting tasks are served in order of arrival.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Any, Final
 
 
 class SignalQueue:
-    """See the module. Attributes: values: that nobody has received. receivers: who waits, and perhaps was cancelled meanwhile."""
+    """The signals of one workflow.
+
+    Attributes:
+        values: values that were not received.
+        receivers: futures of tasks that wait; some may be cancelled.
+    """
 
     def __init__(self, unreceived: Iterable[tuple[str, Any]] = ()) -> None:
-        """`unreceived`: of the run before, (topic, value)."""
-        self.values: Final[dict[str, deque[Any]]] = {}
+        """`unreceived`: (topic, value) pairs that the run before a restart did not receive."""
+        self.values: Final[defaultdict[str, deque[Any]]] = defaultdict(deque)
         self.receivers: Final[dict[str, deque[asyncio.Future[Any]]]] = {}
         for topic, value in unreceived:
-            self._keep(topic).append(value)
-
-    def _keep(self, topic: str) -> deque[Any]:
-        return self.values.setdefault(topic, deque())
+            self.values[topic].append(value)
 
     @property
     def topics(self) -> list[str]:
-        """Under which somebody waits for something."""
+        """The topics that a task waits for."""
         return [topic for topic, waiting in self.receivers.items() if waiting]
 
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
-        """What was sent, and nobody has received: (topic, value)."""
+        """The (topic, value) pairs that were not received."""
         return [(topic, value) for topic, values in self.values.items() for value in values]
 
     def deliver(self, topic: str, value: Any) -> asyncio.Future[Any] | None:
-        """Takes a value that was sent. Returns the receiver that is to be given it; None: nobody waits, and it is kept."""
+        """Return the future that gets a value; None if no task waits, then the value is kept."""
         receivers = self.receivers.get(topic)
         while receivers:
             receiver = receivers.popleft()
             if not receiver.done():
                 return receiver
-        self._keep(topic).append(value)
+        self.values[topic].append(value)
         return None
 
     async def receive(self, topic: str, loop: asyncio.AbstractEventLoop) -> Any:
-        """The next value of a topic."""
+        """Wait for the next value of a topic."""
         values = self.values.get(topic)
         if values:
             return values.popleft()
@@ -54,8 +56,6 @@ class SignalQueue:
         try:
             return await receiver
         except asyncio.CancelledError:
-            if (
-                receiver.done() and not receiver.cancelled()
-            ):  # it came, and who waited for it was cancelled at the same time
-                self._keep(topic).appendleft(receiver.result())
+            if receiver.done() and not receiver.cancelled():  # the value came at the moment of the cancellation
+                self.values[topic].appendleft(receiver.result())
             raise

@@ -1,7 +1,7 @@
-"""What a workflow is of a transaction that others commit, and what those were that its own transactions called. Pure.
+"""Parts of a transaction that another workflow commits, as a workflow inside that transaction sees them. Pure.
 
-- A part begins with what the transaction was when it was called and with all that was written in it since: so they run one after the other.
-- Of what failed only that it was read goes back.
+- A part begins with the context of the transaction and with all writes of earlier parts. So parts run one after the other.
+- If the workflow fails, its reads count for the transaction, and its writes do not.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ from boki_common.errors import InvalidArgument
 from bokiflow.model.flow_events import EnclosingTransaction, TransactionPart
 
 ONE_PART: Final = (
-    "expected one part of a transaction after the other, found two at once: await one before the next, "
-    "or gather what is in no transaction"
+    "expected one part of a transaction at a time, found two at once: await each before the next, "
+    "or move what runs at once out of the transaction"
 )
 
 
 class TransactionParts:
-    """See the module.
+    """The parts that one workflow adds to the transaction around it.
 
     Attributes:
-        attempted: by transactions that the history has no end of: children of their newest attempts. under_way: whether a part is.
+        under_way: True while a part runs.
     """
 
     def __init__(self, within: EnclosingTransaction | None) -> None:
-        """`within`: the transaction that the workflow is a part of."""
+        """`within`: the transaction that the workflow is a part of; None if there is none."""
         self.under_way = False
         self._within: Final = within
         self._done: Final[list[TransactionPart]] = []
 
     def add(self, several: Iterable[TransactionPart]) -> None:
-        """What the workflow did in the transaction."""
         self._done.extend(several)
 
     def next(self) -> EnclosingTransaction | None:
-        """What a further part begins with; None: the workflow is in no transaction of others. Raises InvalidArgument: one is under way."""
+        """Return what the next part begins with; None if the workflow is in no transaction.
+
+        Raises:
+            InvalidArgument: another part is under way.
+        """
         if self._within is None:
             return None
         if self.under_way:
@@ -44,5 +47,5 @@ class TransactionParts:
         return EnclosingTransaction(self._within.context, (*self._within.parts, *self._done))
 
     def for_caller(self, *, failed: bool) -> tuple[TransactionPart, ...]:
-        """What goes back to the transaction when the workflow ends."""
+        """Return the parts that the transaction gets when the workflow ends."""
         return tuple(TransactionPart(one.read) if failed else one for one in self._done)

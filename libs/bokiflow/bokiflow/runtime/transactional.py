@@ -1,13 +1,13 @@
-"""Transactions of a store as steps of a workflow: the step's outcome and the objects' changes are one record, so both happen, or neither.
+"""Transactions of a store as steps of a workflow: the outcome of the step and the changes of objects are one record.
 
-A store is anything that has these methods; `bokistore.BokiStore` has. It is made of the workers' `bokilib.Log`: what commits together
-lives in one book. A transaction that meets another one is run again; one whose workflow another worker runs by now is not.
+A store is any class with these methods, such as `bokistore.BokiStore`, over the `bokilib.Log` of the worker: a commit is a record of one
+book. A transaction that loses a conflict runs again, unless another worker runs the workflow by then.
 
-A store that stages transactions (`StagingStore`) runs their bodies itself, and commits them with others of its process, in one record. The
-workflow stands still only while its record is put together and sent: a body that takes long runs again outside of that.
+A store that stages transactions (`StagingStore`) runs their bodies itself and commits them with others of its process, in one record. The
+workflow stands still only while its record is composed and appended; a body that takes long runs again outside of that.
 
-A workflow that a transaction calls is a part of it (`family`), if the store is a `SharedStore`: its own transactions are not committed,
-they go back to the one that called it.
+If the store is a `SharedStore`, a workflow that a transaction calls is a part of the transaction (`family`): its own transactions are not
+committed, but returned to the caller.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class StoreTransaction(Protocol):
     """A transaction of a store."""
 
     def add(self, part: Contribution) -> None:
-        """Another library's part of its record."""
+        """Add the contribution of another library to its record."""
 
     def end(self) -> None:
-        """Nothing more is read or written."""
+        """End the transaction without a commit."""
 
 
 TX = TypeVar("TX", bound=StoreTransaction)
@@ -61,24 +61,24 @@ class TransactionalStore(Protocol[TX]):
 
 
 class SharedTransaction(StoreTransaction, Protocol):
-    """One that has parts elsewhere, or is one."""
+    """A transaction that has parts in other workflows, or is such a part."""
 
     async def context(self) -> bytes:
-        """What a part begins with."""
+        """Return the state that a part begins with."""
 
     def part(self) -> tuple[bytes, bytes]:
-        """What this part read, and what it wrote."""
+        """Return the reads and the writes of this part."""
 
     def take(self, read: bytes, written: bytes) -> None:
-        """What a part read and wrote."""
+        """Add the reads and the writes of a part."""
 
 
 @runtime_checkable
 class SharedStore(Protocol):
-    """A store whose transactions go across workflows."""
+    """A store whose transactions have parts in several workflows."""
 
     def within(self, context: bytes, written: Sequence[bytes]) -> SharedTransaction:
-        """A part of a transaction, after other parts that wrote this."""
+        """Begin a part of a transaction, after the writes of earlier parts."""
 
 
 class CommittedTransaction(Protocol[R_co]):
@@ -92,31 +92,33 @@ class CommittedTransaction(Protocol[R_co]):
 
 
 class StagedTransaction(Protocol[R_co]):
-    """A transaction that a store runs, and that commits with a part of its owner's (`bokistore.Staged`)."""
+    """A transaction that a store runs, and that commits with a contribution of its owner (`bokistore.Staged`)."""
 
     async def ran(self) -> R_co:
-        """Wait until a run of the body has ended; return what it returned. Raises what it raised: then the transaction has ended."""
+        """Wait for the end of a run of the body; return its result. An error of the body is raised, and ends the transaction."""
 
     async def commit(self, part: Callable[[R_co], Contribution]) -> CommittedTransaction[R_co] | None:
-        """Commit it with the part that is made of what the body returned; return None if the body runs again."""
+        """Commit with a contribution made from the result of the body; return None if the body runs again."""
 
     async def end(self) -> None:
-        """Give it up, unless it is decided."""
+        """Abort, unless the commit is decided."""
 
 
 @runtime_checkable
 class StagingStore(Protocol):
-    """A store that commits transactions of its process together."""
+    """A store that commits transactions of its process in one record."""
 
     def stage(self, body: Callable[[Any], Awaitable[R]], *, name: str = "") -> StagedTransaction[R]:
         """Run a body until its owner commits it."""
 
 
 class RunTransaction(NamedTuple):
-    """The request to run a transaction, once all that was done before is in the log; or (`within`) a part of one that others commit.
+    """The command to run a transaction, once all earlier effects are in the log.
 
     Attributes:
-        losses: how often it lost to others so far. places: names of the modules of its body and of the workflow.
+        within: the transaction of another workflow that this is a part of; None if there is none.
+        losses: how many times it lost to other transactions.
+        places: the global names of its body and of the workflow, in which classes of errors are looked up.
     """
 
     key: str
@@ -129,7 +131,7 @@ class RunTransaction(NamedTuple):
 
 
 class ReadyTransaction(NamedTuple):
-    """A transaction whose body ended, and that wants to commit: one that its store has staged, or else the transaction itself."""
+    """A transaction whose body has ended, ready to commit: `staged` if its store runs it, else `tx`."""
 
     key: str
     outcome: Outcome
@@ -138,28 +140,28 @@ class ReadyTransaction(NamedTuple):
 
 
 class FinishedPart(NamedTuple):
-    """A part of a transaction ended, and commits nothing."""
+    """A part of another workflow's transaction that has ended; it commits nothing itself."""
 
     outcome: Outcome
     part: TransactionPart
 
 
 class Attempts(Protocol):
-    """Who knows what else is a part of a transaction."""
+    """The attempts of a transaction, which own the children that its body calls."""
 
     @property
     def spoiled(self) -> BokiError | None:
-        """Why this attempt counts for nothing, whatever its body made of it: another one may succeed, perhaps of another program."""
+        """The error that voids this attempt, even if the body caught it; a later attempt may succeed."""
 
     def begins(self, tx: StoreTransaction) -> None:
-        """What a body calls from here on is a part of it."""
+        """Begin an attempt: workflows that the body calls are parts of it."""
 
     def ends(self) -> None:
-        """Nothing more is."""
+        """End the attempt."""
 
 
 class _Raised(Exception):
-    """What a body raised, on its way through a store that has errors of its own."""
+    """The error of a body, wrapped so that it differs from errors of the store that runs the body."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(repr(type(error)))
@@ -169,10 +171,9 @@ class _Raised(Exception):
 async def run(
     command: RunTransaction, log: Log, attempts: Attempts, staged: StagedTransaction[Outcome] | None = None
 ) -> ReadyTransaction | FinishedPart | Outcome:
-    """Run a body against a new snapshot; return the outcome alone, if it raised: then nothing is written.
+    """Run a body against a new snapshot. Return an Outcome if it raised; then nothing is written.
 
-    Args:
-        staged: the store runs it already.
+    `staged`: the transaction, if the store runs it already.
     """
     pause = pauses()
     if command.losses and staged is None:
@@ -186,7 +187,7 @@ async def run(
             tx = await command.store.begin()
             outcome = await _body(command, tx, attempts)
             break
-        except BaseException as error:  # whatever a body raises is its outcome, but for what the log will do later
+        except BaseException as error:  # errors of the body are its outcome; errors of the log are retried
             if interrupted(error) or _is_cancelled(error):
                 raise
             ended = outcome_of(error.error if isinstance(error, _Raised) else error, command.places)
@@ -201,14 +202,10 @@ async def run(
 
 
 def outcome_of(error: BaseException, places: tuple[Names, ...]) -> Outcome | None:
-    """Return how a transaction ended with an error; None: it is run again, later. `places`: see `RunTransaction`.
-
-    Raises:
-        NonDeterminism: this program cannot go on with it.
-    """
+    """Return the outcome of a transaction that raised an error; None if it is retried. Raises NonDeterminism, which blocks the workflow."""
     if isinstance(error, NonDeterminism):
         raise error
-    if isinstance(error, WorkflowCancelled):  # what it called was, and it did not mind
+    if isinstance(error, WorkflowCancelled):  # a workflow that it called was cancelled
         return CANCELLED_OUTCOME
     if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
         return None
@@ -216,12 +213,12 @@ def outcome_of(error: BaseException, places: tuple[Names, ...]) -> Outcome | Non
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Return whether the task that runs a body was cancelled, and not a workflow that the body called."""
+    """Return True if the task of the body was cancelled, and not a workflow that the body called."""
     return isinstance(error, asyncio.CancelledError) and not isinstance(error, WorkflowCancelled)
 
 
 def pause_after(seed: str, key: str, losses: int) -> float:
-    """Return how many seconds a transaction waits that lost so often in a row: longer each time, and unlike others'."""
+    """Return the pause in seconds of a transaction that lost several times in a row: it grows, and differs between transactions."""
     drawn = zlib.crc32(f"{seed}/{key}/{losses}".encode()) / 0xFFFF_FFFF
     longest: float = min(PAUSE_MOST_S, PAUSE_FIRST_S * 2.0 ** min(losses - 1, 16))
     return longest * (0.5 + 0.5 * drawn)
@@ -230,7 +227,7 @@ def pause_after(seed: str, key: str, losses: int) -> float:
 async def _staged(
     command: RunTransaction, store: StagingStore, attempts: Attempts, staged: StagedTransaction[Outcome] | None
 ) -> ReadyTransaction | Outcome:
-    """Have the store run a body. Raises what it raised (`_Raised`), and errors of the log."""
+    """Have the store run a body. Raises errors of the log, and those of the body as `_Raised`."""
 
     async def body(tx: StoreTransaction) -> Outcome:
         try:
@@ -254,13 +251,12 @@ async def _staged(
 
 
 def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool) -> None:
-    """Check that transactions of a store can be steps of a workflow.
+    """Raise UnfitStore if transactions of a store cannot be steps of a workflow.
 
     Args:
-        log: of the worker; None: no worker runs the workflow. shared: the workflow is a part of a transaction.
-
-    Raises:
-        UnfitStore.
+        store: the store.
+        log: the log of the worker; None if no worker runs the workflow.
+        shared: True if the workflow is a part of a transaction.
     """
     if log is not None and store.log is not log:
         raise UnfitStore(
@@ -271,11 +267,7 @@ def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool
 
 
 async def _part(command: RunTransaction, within: EnclosingTransaction, attempts: Attempts) -> FinishedPart:
-    """Run a body where the transaction reads that it is a part of. What it read counts whatever it raised.
-
-    Raises:
-        Errors that are retryable: it may be run again.
-    """
+    """Run a body as a part of a transaction. Its reads count even if it raises. Raises retryable errors: then it may run again."""
     assert isinstance(command.store, SharedStore)
     tx = command.store.within(within.context, [part.written for part in within.parts])
     try:
@@ -295,7 +287,7 @@ async def _part(command: RunTransaction, within: EnclosingTransaction, attempts:
 
 
 async def _body(command: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
-    """Return what the body returned. A transaction whose body raised, or was cancelled, has ended."""
+    """Return the outcome of the body. If it raises or is cancelled, the transaction ends."""
     attempts.begins(tx)
     try:
         outcome = await _returned(command, tx, attempts)
@@ -328,7 +320,7 @@ STORE_RUNS: Final = -2
 
 
 async def end(ran: ReadyTransaction) -> None:
-    """Give up a transaction that wanted to commit."""
+    """Abort a transaction that is ready to commit."""
     if ran.staged is not None:
         await ran.staged.end()
     elif ran.tx is not None:
@@ -336,10 +328,10 @@ async def end(ran: ReadyTransaction) -> None:
 
 
 class TransactionCommit:
-    """A transaction of a workflow on its way into the log.
+    """The commit of a workflow's transaction.
 
     Attributes:
-        command, ran: see there. event: what goes into the record for the workflow, of the newest run of the body.
+        event: the workflow's event in the record, from the newest run of the body.
     """
 
     def __init__(
@@ -350,10 +342,7 @@ class TransactionCommit:
         held: Mapping[str, int | None],
         event: Transacted,
     ) -> None:
-        """
-        Args:
-            place, held: of the workflow.
-        """
+        """`place`, `held`: the streams and the claim of the workflow."""
         self.command: Final = command
         self.ran: Final = ran
         self.event = event
@@ -361,22 +350,22 @@ class TransactionCommit:
         self._held: Final = held
 
     def again(self, became: int) -> tuple[RunTransaction, StagedTransaction[Outcome] | None]:
-        """Return what begins the next run, after RUN_AGAIN or STORE_RUNS, as `UnderWay.begin` takes it."""
+        """Return the arguments of `UnderWay.begin` for the next run, after RUN_AGAIN or STORE_RUNS."""
         if became == STORE_RUNS:
             return self.command, self.ran.staged
         return self.command._replace(losses=self.command.losses + 1), None
 
     def _part(self, outcome: Outcome) -> Contribution:
-        """Make the workflow's part of the record: again, if the store runs the body again for it."""
+        """Return the workflow's contribution; a store that runs the body again calls this again."""
         self.event = msgspec.structs.replace(self.event, outcome=outcome)
         return records.own(self._place, self.event, self._held)
 
     async def commit(self) -> int | Outcome:
-        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else RUN_AGAIN (run it anew), PARK
-        (another worker runs the workflow) or STORE_RUNS (its store runs it again: `end` it if the workflow was stopped here meanwhile).
+        """Commit with the workflow's contribution. Errors of the log, after which the outcome is unknown, are raised.
 
-        Raises:
-            Errors of the log: the outcome is unknown.
+        Returns:
+            The seqnum of the record, or the outcome of a transaction that can never commit. RUN_AGAIN: the transaction lost. PARK: another
+            worker runs the workflow. STORE_RUNS: the store runs the body again; `end` it if the workflow was stopped here meanwhile.
         """
         command, ran = self.command, self.ran
         try:
@@ -405,5 +394,5 @@ class TransactionCommit:
             return outcome_of(error, self.command.places) or RUN_AGAIN
 
     def _after(self, conflict: Conflict) -> int:
-        """Decide by whose expectation failed: that of the workflow's fence, or one of the data."""
+        """Return PARK if the expectation of the workflow's fence failed, RUN_AGAIN if one of the data did."""
         return PARK if self.command.store.log.moved(self._held, conflict) else RUN_AGAIN
