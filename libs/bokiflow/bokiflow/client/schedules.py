@@ -38,13 +38,13 @@ from bokiflow.model.schedule_rules import (
     ScheduleState,
     ScheduleView,
     after,
-    as_served,
     attributes_of,
     due_before,
-    fires_first,
+    due_first_patch,
     id_of,
     id_of_firing,
     name_of,
+    served_lateness_patch,
 )
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
@@ -170,9 +170,9 @@ def workflow(app: Registry) -> Workflow[..., None]:
                 break
             command, at_ms = await inbox.take(state)
             fires = command is None or due_before(state, command, at_ms)
-            if fires and not inbox.is_served and in_workflow.patched(as_served(number)):
+            if fires and not inbox.is_served and in_workflow.patched(served_lateness_patch(number)):
                 await inbox.serve()
-            if fires and (inbox.is_served or command is None or in_workflow.patched(fires_first(number))):
+            if fires and (inbox.is_served or command is None or in_workflow.patched(due_first_patch(number))):
                 state = _fire(app, state, at_ms)
             if command is not None:
                 was, state = state, after(state, command, at_ms)

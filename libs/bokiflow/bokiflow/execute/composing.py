@@ -128,7 +128,7 @@ class Composer:
             if isinstance(event, events.Ended):
                 parts.extend(self._end(event))
                 continue
-            parts.append(records.own(self.place, event, self.held))
+            parts.append(records.worker_event(self.place, event, self.held))
             if id(event) in self._children:
                 parts.append(self._start(id(event)))
             enqueued = self._places.get(id(event))

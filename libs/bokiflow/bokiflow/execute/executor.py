@@ -291,7 +291,7 @@ class Executor:
             elif isinstance(
                 first, ReadyTransaction | Ready
             ):  # a record of its own: it waits for those before, and the next for it
-                if self._appending is not None or not self._flush.clean:
+                if self._appending is not None or not self._flush.is_empty:
                     break
                 if isinstance(first, Ready):
                     self._take_place(first)
@@ -332,7 +332,7 @@ class Executor:
         event: events.Queued | events.Locked = events.Queued(self.id, key, wait.name, now_ms)
         if ready.at_once:
             event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
-        part = records.own(self._composer.place, event, self._composer.held)
+        part = records.worker_event(self._composer.place, event, self._composer.held)
         seen = self._flush.seen
         self._run_exclusively(
             lambda: lock_room.append(self._host.log, ready, part, seen),
@@ -343,7 +343,7 @@ class Executor:
         """Whether a place in the lock's queue can go with what was done before; then a lock takes no record but that of its turn."""
         instance = self.instance
         waits = instance.outcome is None and ask.key in instance.pending and ask.key not in instance.locks.queued
-        return waits and not ask.try_ and self._flush.fills
+        return waits and not ask.try_ and self._flush.has_open_batch
 
     def _take_place_along(self, ask: TakeLock) -> None:
         event = events.Queued(self.id, ask.key, ask.name, self._now_ms)
@@ -472,7 +472,7 @@ class Executor:
         if instance.fault is not None:
             if not self._ending:
                 self._ending = True
-                self._flush.after(_Faulted(instance.fault))
+                self._flush.when_appended(_Faulted(instance.fault))
             return  # mended code does it, and may do something else
         while instance.effects:
             event, spawn = instance.effects.popleft()
@@ -505,7 +505,7 @@ class Executor:
             now_ms=self._now_ms,
         )
         self._flush.add(BatchEntry(over, more_bytes=more_bytes))
-        self._flush.after(over)
+        self._flush.when_appended(over)
 
     def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
         """The run is over, and the next one in the log."""
@@ -539,7 +539,7 @@ class Executor:
         if isinstance(ask, RunStep) and ask.key in self.instance.withdrawn:
             again = events.Withdrawn(self.id, ask.key, ask.step.name, again=True)
             self._flush.add(BatchEntry(again, begins=True))
-        self._flush.after(ask)
+        self._flush.when_appended(ask)
 
     def _set_timer(self, ask: SetTimer) -> None:
         if ask.key not in self.instance.timers:

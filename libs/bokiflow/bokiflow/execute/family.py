@@ -268,7 +268,7 @@ class Family:
             owner, claim = self._host.owner_of(child.id)
             mine = msgspec.structs.replace(child, owner=owner)
             held = dict(self._held)
-            part = joined([records.start(mine, claim), records.own(own, noted, held)])
+            part = joined([records.start(mine, claim), records.worker_event(own, noted, held)])
             try:
                 seqnum = await self._host.log.append(part, settle=True)
             except Conflict as conflict:

@@ -77,7 +77,7 @@ def end_without_code(
         held[streams.partition_owner] = partition_claim
     queued, locked = locks_of(history.records)
     seats = sorted([*((one.key, one.name) for one in queued), *((one.key, one.name) for one in locked)])
-    released = [records.own(streams, Unlocked(streams.id, key, name), held) for key, name in seats]
+    released = [records.worker_event(streams, Unlocked(streams.id, key, name), held) for key, name in seats]
     parts = [joined(released[at : at + LOCKS]) for at in range(0, len(released), LOCKS)]
     ends = [*([parts.pop()] if parts else []), records.end(streams, ended, held)]
     if ended.parent_key:

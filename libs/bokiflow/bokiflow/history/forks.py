@@ -32,7 +32,7 @@ OWN_TAGS: Final = 24
 """Streams that the record of a start joins beside those of emitted topics."""
 
 
-async def begin(log: Log, made: History) -> int:
+async def begin(log: Log, history: History) -> int:
     """Start a fork with this history, or find it started already. Returns the seqnum of its start.
 
     Raises:
@@ -41,55 +41,55 @@ async def begin(log: Log, made: History) -> int:
         AppendUnknown: an append has an unknown outcome.
         Conflict: other processes fork under this id all the time.
     """
-    streams = records.InstanceStreams(made.started.id, made.started.group)
+    streams = records.InstanceStreams(history.started.id, history.started.group)
     pause = pauses()
     for left in reversed(range(ATTEMPTS)):
         covers = await log.book.now()
-        *before, last = _parts(made, covers)
+        *before, last = _parts(history, covers)
         expect: dict[str, int | None] = {}
         try:
             for event in before:
                 part = Contribution((streams.history, streams.to_workers), expect, (event,))
                 expect = {streams.history: await log.append(part, seen=covers)}
-            begins = Contribution((streams.history, *_outputs(made)), expect, (last,))
-            return await log.append(joined([records.start(made.started, 0), begins]), seen=covers)
+            begins = Contribution((streams.history, *_outputs(history)), expect, (last,))
+            return await log.append(joined([records.start(history.started, 0), begins]), seen=covers)
         except Conflict as conflict:
             if streams.fence in log.moved({streams.fence: None}, conflict):
-                return await _begun(log, made.started, conflict)
+                return await _begun(log, history.started, conflict)
             if not left:
                 raise
         await asyncio.sleep(pause.next())
     raise AssertionError("expected at least one attempt")
 
 
-async def _begun(log: Log, mine: Started, conflict: Conflict) -> int:
+async def _begun(log: Log, started: Started, conflict: Conflict) -> int:
     """Return the seqnum at which the same fork began. Raises IdReused."""
-    began = await inspection.first(log, mine.id)
-    if began is None or (began[1].origin, began[1].digest) != (mine.origin, mine.digest):
+    began = await inspection.first(log, started.id)
+    if began is None or (began[1].origin, began[1].digest) != (started.origin, started.digest):
         raise IdReused(
-            f"expected a new id, found {mine.id!r}, which another workflow has or had: choose a different id",
-            id=mine.id,
+            f"expected a new id, found {started.id!r}, which another workflow has or had: choose a different id",
+            id=started.id,
         ) from conflict
     return began[0]
 
 
-def _parts(made: History, covers: int) -> list[Checkpointed]:
-    data = history_fold.split_data(made)
-    if len(data) > 1 or len(data[0]) + size_of(made.started) > RECORD_BYTES:
+def _parts(history: History, covers: int) -> list[Checkpointed]:
+    data = history_fold.split_data(history)
+    if len(data) > 1 or len(data[0]) + size_of(history.started) > RECORD_BYTES:
         data.append(b"")  # the arguments fill the record of the start
-    return [Checkpointed(made.started.id, covers, at, len(data), part) for at, part in enumerate(data)]
+    return [Checkpointed(history.started.id, covers, at, len(data), part) for at, part in enumerate(data)]
 
 
-def _outputs(made: History) -> list[str]:
+def _outputs(history: History) -> list[str]:
     """Return the streams of the topics of the origin, whose emitted values count as the fork's too. Raises AtomicTooLarge."""
     limit = RECORD_TAGS - OWN_TAGS
-    if len(made.topics) > limit:
+    if len(history.topics) > limit:
         raise AtomicTooLarge(
-            f"expected a fork's history with up to {limit} topics, found {len(made.topics)}: fork before an earlier step",
+            f"expected a fork's history with up to {limit} topics, found {len(history.topics)}: fork before an earlier step",
             expected=limit,
-            found=len(made.topics),
+            found=len(history.topics),
         )
-    return history_checkpoint.output_tags(made.started.id, made.topics)
+    return history_checkpoint.output_tags(history.started.id, history.topics)
 
 
 def without_family(started: Started, id: str) -> Started:

@@ -266,7 +266,7 @@ async def history(log: Log, id: str, last: int) -> History:
     Raises:
         Trimmed: the workflow ended and its history is deleted, or a checkpoint trimmed the history meanwhile.
     """
-    kept: list[HistoryRecord] = []
+    stream: list[HistoryRecord] = []
     gap = 0
     async for item in log.book.read(tags.flow_history(id), start=1, stop=last + 1):
         if isinstance(item, boki.Gap):
@@ -280,8 +280,8 @@ async def history(log: Log, id: str, last: int) -> History:
             restarted = next((one for one in mine if isinstance(one, Restarted)), None)
             checkpoints = tuple(one for one in mine if isinstance(one, Checkpointed))
             one = recorded_events(item.seqnum, item.time_ms, envelope.seen, mine)
-            kept.append(HistoryRecord(one, envelope.by, restarted, checkpoints))
-    found = fold(kept, gap)
+            stream.append(HistoryRecord(one, envelope.by, restarted, checkpoints))
+    found = fold(stream, gap)
     if found is None:
         raise Trimmed(
             f"the history of workflow {id!r} is not kept any more: the workflow ended, or was never started",

@@ -178,7 +178,7 @@ def encode(history: History) -> list[bytes]:
     return parts if len(parts) >= wanted else split(data, max(1, len(data) // wanted))
 
 
-def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
+def fold(stream: Sequence[HistoryRecord], gap: int) -> History | None:
     """Return the history that records of its stream, in order, have; None if it is not whole.
 
     Args:
@@ -188,15 +188,15 @@ def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
         UnknownEvent: a later version wrote the checkpoint.
         ForeignRecord: the checkpoint is damaged.
     """
-    begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
+    begun = next((one for one in reversed(stream) if one.recorded.started is not None), None)
     start = 0 if begun is None else begun.recorded.seqnum
     # Older records are of a forgotten workflow that had this id.
-    after = [one for one in kept if one.recorded.seqnum >= start]
-    whole = next((one for one in newest_first(_parts(kept, begun)) if one.seqnum >= start), None)
+    after = [one for one in stream if one.recorded.seqnum >= start]
+    whole = next((one for one in newest_first(_parts(stream, begun)) if one.seqnum >= start), None)
     restart = next((one for one in reversed(after) if one.restarted is not None), None)
     records = [one.recorded for one in after]
     if whole is not None:
-        base = _of_checkpoint(whole, records)
+        base = _from_checkpoint(whole, records)
     elif begun is not None and begun.recorded.started is not None:
         base = History(begun.recorded.started, start, None, records, start, begun.recorded.time_ms)
     elif restart is not None and restart.restarted is not None:
@@ -207,12 +207,12 @@ def fold(kept: Sequence[HistoryRecord], gap: int) -> History | None:
         return None
     trimmed = base.covers
     if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
-        base = _since(base, restart)
+        base = _since_restart(base, restart)
         trimmed = restart.recorded.seqnum  # a trim up to there spares undelivered messages (`history_checkpoint`)
-    return _forked_when(base, begun) if gap <= trimmed else None
+    return _with_fork_time(base, begun) if gap <= trimmed else None
 
 
-def _forked_when(base: History, begun: HistoryRecord | None) -> History:
+def _with_fork_time(base: History, begun: HistoryRecord | None) -> History:
     """Return a fork's history with the time of the record that started it, which the checkpoint in that record lacks."""
     forked_ms = 0 if begun is None or begun.recorded.started is None else begun.recorded.started.forked_ms
     if not forked_ms:
@@ -225,7 +225,7 @@ def _forked_when(base: History, begun: HistoryRecord | None) -> History:
     return base._replace(started=started, restarted=restarted)
 
 
-def _parts(kept: Sequence[HistoryRecord], begun: HistoryRecord | None) -> list[CheckpointPart]:
+def _parts(stream: Sequence[HistoryRecord], begun: HistoryRecord | None) -> list[CheckpointPart]:
     """Return the parts of checkpoints, newest first. Parts before the start count only if a fork begins with them."""
     start = 0 if begun is None else begun.recorded.seqnum
     before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
@@ -233,20 +233,20 @@ def _parts(kept: Sequence[HistoryRecord], begun: HistoryRecord | None) -> list[C
         CheckpointPart(
             one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data
         )
-        for one in reversed(kept)
+        for one in reversed(stream)
         for event in one.checkpoints
         if before or one.recorded.seqnum >= start
     ]
 
 
-def _of_checkpoint(whole: WholeCheckpoint, records: Sequence[RecordedEvents]) -> History:
+def _from_checkpoint(whole: WholeCheckpoint, records: Sequence[RecordedEvents]) -> History:
     data, rows = _decode(whole)
     above = [one for one in records if one.seqnum > whole.covers]
     start = data.start or whole.seqnum  # a fork begins with a checkpoint, in the record of its start
     return History(data.started, start, data.restarted, [*rows, *above], max(whole.covers, start), whole.time_ms)
 
 
-def _since(base: History, restart: HistoryRecord) -> History:
+def _since_restart(base: History, restart: HistoryRecord) -> History:
     """Return the history from a restart on."""
     place, seen = restart.recorded.seqnum, restart.recorded.seen
     records = []

@@ -123,10 +123,10 @@ class RecordBatcher(Generic[A]):
         self._open.size += size
         self._open.tags += entry.tags
 
-    def after(self, what: A) -> None:
-        """Do `what` once all entries are in the log; never, if one of them is held back."""
+    def when_appended(self, action: A) -> None:
+        """Do an action once all entries are in the log; never, if one of them is held back."""
         if not self.held:
-            self._open.after.append(what)
+            self._open.after.append(action)
 
     def hold(self, stays: Callable[[A], bool]) -> None:
         """Hold back entries that begin steps that run at most once, and all later effects, from now on.
@@ -140,7 +140,7 @@ class RecordBatcher(Generic[A]):
             for entry in entries:
                 (self.held if self._is_held(entry) else batch.entries).append(entry)
             if self.held:
-                batch.after = [what for what in batch.after if stays(what)]
+                batch.after = [action for action in batch.after if stays(action)]
         self._closed = deque(batch for batch in self._closed if batch.entries or batch.after)
 
     def _is_held(self, entry: BatchEntry) -> bool:
@@ -161,12 +161,12 @@ class RecordBatcher(Generic[A]):
         return None
 
     @property
-    def fills(self) -> bool:
+    def has_open_batch(self) -> bool:
         """True if the open record has to be appended and may be filled further."""
         return self._open.due
 
     @property
-    def clean(self) -> bool:
+    def is_empty(self) -> bool:
         """True if no entry or action waits for an append."""
         return not (self._closed or self._open.due or self._open.after)
 

@@ -102,7 +102,7 @@ def claim(streams: InstanceStreams, claimed: Claimed, last: int, partition_claim
     return Contribution((streams.fence, *told), expect, (claimed,))
 
 
-def own(streams: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
+def worker_event(streams: InstanceStreams, event: Event, held: Mapping[str, int | None]) -> Contribution:
     """Return the record of an event of the workflow's worker. `held` has the claims that it expects."""
     joined, also = [streams.history], []
     if isinstance(event, Emitted):

@@ -133,12 +133,12 @@ def due_before(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> b
     return at_ms is not None and at_ms <= now_ms
 
 
-def fires_first(number: int) -> str:
+def due_first_patch(number: int) -> str:
     """Return the name of the patch by which a round starts firings that were due before a command. Older programs do not."""
     return f"due before it is set, round {number}"
 
 
-def as_served(number: int) -> str:
+def served_lateness_patch(number: int) -> str:
     """Return the name of the patch by which a round counts lateness from the time at which a worker serves it.
 
     Older programs count from the newest delivery, which may be a command that waited for a worker for hours.
@@ -222,13 +222,13 @@ class _Fold:
             if command is None and (next_at_ms is None or next_at_ms > at_ms):
                 return
             fires = command is None or due_before(self.state, command, at_ms)
-            if fires and not self._is_served and as_served(self._round) in self._patches:
+            if fires and not self._is_served and served_lateness_patch(self._round) in self._patches:
                 self._serving = command, at_ms
                 return
             self._take(command, at_ms, fires=fires)
 
     def _take(self, command: ScheduleCommand | None, at_ms: int, *, fires: bool) -> None:
-        if fires and (self._is_served or command is None or fires_first(self._round) in self._patches):
+        if fires and (self._is_served or command is None or due_first_patch(self._round) in self._patches):
             found = due(self.state, at_ms, self._now_ms)
             self.state = found.state
             self.fired_ms = found.times[-1] if found.times else self.fired_ms

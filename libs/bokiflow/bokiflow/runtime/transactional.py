@@ -358,7 +358,7 @@ class TransactionCommit:
     def _part(self, outcome: Outcome) -> Contribution:
         """Return the workflow's contribution; a store that runs the body again calls this again."""
         self.event = msgspec.structs.replace(self.event, outcome=outcome)
-        return records.own(self._place, self.event, self._held)
+        return records.worker_event(self._place, self.event, self._held)
 
     async def commit(self) -> int | Outcome:
         """Commit with the workflow's contribution. Errors of the log, after which the outcome is unknown, are raised.

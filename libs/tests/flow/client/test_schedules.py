@@ -24,7 +24,7 @@ from bokiflow.model import cron
 from bokiflow.model.cron import Missed
 from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
 from bokiflow.model.records import InstanceStreams
-from bokiflow.model.schedule_rules import as_served, id_of_firing
+from bokiflow.model.schedule_rules import id_of_firing, served_lateness_patch
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -713,7 +713,7 @@ async def test_what_is_late_is_counted_from_when_a_worker_serves_the_schedule(
 
 @in_virtual_time
 async def test_what_older_programs_counted_from_a_command_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    names, patched = {as_served(number) for number in range(schedules.ROUNDS)}, in_workflow.patched
+    names, patched = {served_lateness_patch(number) for number in range(schedules.ROUNDS)}, in_workflow.patched
     async with MemoryCluster(clock=LoopClock()) as cluster:
         with monkeypatch.context() as older:
             older.setattr(in_workflow, "patched", lambda name: name not in names and patched(name))

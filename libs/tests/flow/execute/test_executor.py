@@ -115,13 +115,13 @@ async def test_two_crashes_at_any_pair_of_operations_change_nothing(name: str) -
 
 async def test_a_missing_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect: records of an executor that do not expect its claim."""
-    plain = records.own
+    plain = records.worker_event
 
     def unfenced(place: Any, event: Any, held: Any) -> Contribution:
         one = plain(place, event, held)
         return Contribution(one.tags, {}, one.events)
 
-    monkeypatch.setattr(records, "own", unfenced)
+    monkeypatch.setattr(records, "worker_event", unfenced)
     feature = Feature("steps")
     with pytest.raises((AssertionError, boki.BokiError, TimeoutError)):
         await asyncio.wait_for(start_anywhere(feature.program, feature.program, feature.check), 20)

@@ -28,114 +28,114 @@ def keys(batch: Batch[str] | None) -> list[str]:
 
 
 def test_what_happens_while_a_record_is_under_way_is_the_next_one() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
-    flush.add(step("1"))
-    flush.after("body")
-    first = flush.next()
-    flush.add(step("2"))
-    flush.add(effect("3"))
+    batcher: RecordBatcher[str] = RecordBatcher(3)
+    batcher.add(step("1"))
+    batcher.when_appended("body")
+    first = batcher.next()
+    batcher.add(step("2"))
+    batcher.add(effect("3"))
     assert keys(first) == ["1"] and first is not None and (first.after, first.seen) == (["body"], 3)
-    assert keys(flush.next()) == ["2", "3"] and flush.next() is None
+    assert keys(batcher.next()) == ["2", "3"] and batcher.next() is None
 
 
 def test_an_open_record_is_closed_before_an_event_of_others_is_delivered() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
-    flush.add(step("1"))
-    flush.saw(7)
-    flush.add(step("2"))
-    flush.after("body")
-    first, second = flush.next(), flush.next()
+    batcher: RecordBatcher[str] = RecordBatcher(3)
+    batcher.add(step("1"))
+    batcher.saw(7)
+    batcher.add(step("2"))
+    batcher.when_appended("body")
+    first, second = batcher.next(), batcher.next()
     assert first is not None and second is not None
     assert (keys(first), first.seen, first.after) == (["1"], 3, [])
     assert (keys(second), second.seen, second.after) == (["2"], 7, ["body"])
 
 
 def test_effects_alone_stay_open() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
-    flush.add(effect("1"))
-    flush.saw(7)
-    flush.add(effect("2"))
-    found = flush.next()
+    batcher: RecordBatcher[str] = RecordBatcher(3)
+    batcher.add(effect("1"))
+    batcher.saw(7)
+    batcher.add(effect("2"))
+    found = batcher.next()
     assert found is not None and (keys(found), found.seen) == (["1", "2"], 7)
 
 
 def test_what_is_lazy_goes_with_something_else_or_not_at_all() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(0)
-    flush.add(SLEEP)
-    assert flush.next() is None
-    flush.after("body")
-    found = flush.next()
+    batcher: RecordBatcher[str] = RecordBatcher(0)
+    batcher.add(SLEEP)
+    assert batcher.next() is None
+    batcher.when_appended("body")
+    found = batcher.next()
     assert found is not None and not found.entries and found.after == ["body"]
-    flush.add(step("1"))
-    assert keys(flush.next()) == ["0:9", "1"]
-    flush.add(SLEEP)
-    flush.drop("0:9")
-    flush.add(step("2"))
-    assert keys(flush.next()) == ["2"]
+    batcher.add(step("1"))
+    assert keys(batcher.next()) == ["0:9", "1"]
+    batcher.add(SLEEP)
+    batcher.drop("0:9")
+    batcher.add(step("2"))
+    assert keys(batcher.next()) == ["2"]
 
 
 def test_records_stay_within_the_bounds_of_the_log() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(0)
+    batcher: RecordBatcher[str] = RecordBatcher(0)
     for number in range(3):
-        flush.add(step(str(number), "a" * (RECORD_BYTES // 2)))
+        batcher.add(step(str(number), "a" * (RECORD_BYTES // 2)))
     for number in range(3, 5):
-        flush.add(effect(str(number), tags=TAGS // 2 + 1))
-    flush.after("body")
+        batcher.add(effect(str(number), tags=TAGS // 2 + 1))
+    batcher.when_appended("body")
     found = []
-    while (batch := flush.next()) is not None:
+    while (batch := batcher.next()) is not None:
         found.append((keys(batch), batch.after))
     assert found == [(["0"], []), (["1"], []), (["2", "3"], []), (["4"], ["body"])]
 
 
 def test_something_from_others_is_no_delivery_of_its_own() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(0)
-    flush.add(BatchEntry(Signalled("y", "t", 1)))
-    flush.saw(5)
-    found = flush.next()
+    batcher: RecordBatcher[str] = RecordBatcher(0)
+    batcher.add(BatchEntry(Signalled("y", "t", 1)))
+    batcher.saw(5)
+    found = batcher.next()
     assert found is not None and found.seen == 5
 
 
 def test_while_it_holds_what_is_delivered_is_recorded_and_no_step_begins() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
+    batcher: RecordBatcher[str] = RecordBatcher(3)
     for entry in (step("1"), effect("2"), begun("3"), effect("4")):
-        flush.add(entry)
-    flush.after("begin 3")
-    flush.saw(7)
-    flush.add(step("5"))
-    flush.after("end")
-    flush.hold(lambda after: after == "begin 2")
-    assert (first := flush.next()) is not None and (keys(first), first.seen, first.after) == (["1", "2"], 3, [])
-    assert (second := flush.next()) is not None and (keys(second), second.seen, second.after) == (["5"], 7, [])
-    flush.add(effect("6"))
-    flush.after("more")
+        batcher.add(entry)
+    batcher.when_appended("begin 3")
+    batcher.saw(7)
+    batcher.add(step("5"))
+    batcher.when_appended("end")
+    batcher.hold(lambda after: after == "begin 2")
+    assert (first := batcher.next()) is not None and (keys(first), first.seen, first.after) == (["1", "2"], 3, [])
+    assert (second := batcher.next()) is not None and (keys(second), second.seen, second.after) == (["5"], 7, [])
+    batcher.add(effect("6"))
+    batcher.when_appended("more")
     assert (
-        flush.next() is None
-        and flush.clean
-        and [getattr(one.event, "key", "") for one in flush.held]
+        batcher.next() is None
+        and batcher.is_empty
+        and [getattr(one.event, "key", "") for one in batcher.held]
         == [
             "3",
             "4",
             "6",
         ]
     )
-    flush.add(BatchEntry(Withdrawn("x", "0", "s"), note=True))
-    assert keys(flush.next()) == ["0"]
+    batcher.add(BatchEntry(Withdrawn("x", "0", "s"), note=True))
+    assert keys(batcher.next()) == ["0"]
 
 
 def test_while_it_holds_and_no_step_is_to_begin_all_is_recorded() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
-    flush.add(step("1"))
-    flush.after("first")
-    flush.hold(lambda after: False)
-    flush.add(effect("2"))
-    flush.after("second")
-    assert (found := flush.next()) is not None and (keys(found), found.after) == (["1", "2"], ["first", "second"])
+    batcher: RecordBatcher[str] = RecordBatcher(3)
+    batcher.add(step("1"))
+    batcher.when_appended("first")
+    batcher.hold(lambda after: False)
+    batcher.add(effect("2"))
+    batcher.when_appended("second")
+    assert (found := batcher.next()) is not None and (keys(found), found.after) == (["1", "2"], ["first", "second"])
 
 
 def test_a_record_of_which_all_is_held_back_is_none() -> None:
-    flush: RecordBatcher[str] = RecordBatcher(3)
-    flush.add(step("1"))
-    flush.saw(7)
-    flush.add(begun("2"))
-    flush.hold(lambda after: False)
-    assert keys(flush.next()) == ["1"] and flush.next() is None and flush.clean
+    batcher: RecordBatcher[str] = RecordBatcher(3)
+    batcher.add(step("1"))
+    batcher.saw(7)
+    batcher.add(begun("2"))
+    batcher.hold(lambda after: False)
+    assert keys(batcher.next()) == ["1"] and batcher.next() is None and batcher.is_empty

@@ -29,7 +29,7 @@ def test_a_claim_expects_the_claim_before_and_its_partition() -> None:
 
 def test_the_executor_expects_its_fence_without_joining_it_until_the_end() -> None:
     held = {"flow/own/x": 5}
-    emitted = records.own(PLACE, Emitted("x", "0:1", "t", 1), held)
+    emitted = records.worker_event(PLACE, Emitted("x", "0:1", "t", 1), held)
     assert (emitted.tags, dict(emitted.expect)) == (("flow/wf/x", "flow/out/x/t"), held)
     end = records.end(PLACE, Ended("x", 1, "n", "d", Outcome(1), 0), held)
     assert (end.tags, dict(end.expect)) == (("flow/own/x", "flow/wf/x", f"flow/done/g/{K}"), held)

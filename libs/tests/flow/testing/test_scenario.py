@@ -85,13 +85,13 @@ async def test_a_step_that_is_not_atomic_is_found() -> None:
 
 
 async def test_a_missing_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = records.own
+    plain = records.worker_event
 
     def unfenced(place: Any, event: Any, held: Any) -> Contribution:
         one = plain(place, event, held)
         return Contribution(one.tags, {}, one.events)
 
-    monkeypatch.setattr(records, "own", unfenced)
+    monkeypatch.setattr(records, "worker_event", unfenced)
     shop = Shop()
     with pytest.raises((AssertionError, boki.BokiError, TimeoutError)):
         await asyncio.wait_for(survives(shop.app, shop.steps.call(2), expected=1, faults=()), 20)
