@@ -38,14 +38,12 @@ async def append_checkpoint(
     Args:
         held: the claims that the records expect.
         owner: the worker that runs the workflow; "" if it is blocked.
-        blocked: why the workflow is blocked; "" if it is not.
 
     Returns:
         The new claim, and the history that the checkpoint covers.
 
     Raises:
-        Conflict: another worker claimed the workflow.
-        Trimmed: another worker claimed it and trimmed its history.
+        Conflict, Trimmed: another worker claimed the workflow.
     """
     covers = await log.book.now()
     history = await inspection.history(log, streams.id, covers)

@@ -55,7 +55,6 @@ class Known(NamedTuple):
     """A workflow as people see it.
 
     Attributes:
-        owner: the worker that runs it.
         started_ms: when it started, in milliseconds since 1970 UTC, by the clock of the log.
         ended_ms: when it ended; None if it runs or is blocked.
         outcome: its outcome, without frames of Boki's own code; None if it has not ended.
@@ -112,8 +111,6 @@ class SinceClaim(NamedTuple):
 
     Attributes:
         vain: the runs in a row before that claim whose worker was lost before it recorded progress.
-        progressed: the workflow recorded progress.
-        cancelled: a cancellation was sent.
     """
 
     vain: int
@@ -283,11 +280,8 @@ async def history(log: Log, id: str, last: int) -> History:
             stream.append(HistoryRecord(one, envelope.by, restarted, checkpoints))
     found = fold(stream, gap)
     if found is None:
-        raise Trimmed(
-            f"the history of workflow {id!r} is not kept any more: the workflow ended, or was never started",
-            mark=gap + 1,
-            id=id,
-        )
+        text = f"the history of workflow {id!r} is not kept any more: the workflow ended, or was never started"
+        raise Trimmed(text, mark=gap + 1, id=id)
     return found
 
 
@@ -342,17 +336,8 @@ async def known(log: Log, id: str) -> Known | None:
         return None
     ended = await outcome_of(log, id, state)
     if ended is not None and ended.group:
-        return Known(
-            id,
-            ended.name,
-            status_of(ended),
-            "",
-            ended.began_ms,
-            ended.at_ms,
-            ended.attributes,
-            ended.parent,
-            with_users_stack(ended.outcome),
-        )
+        times, outcome = (ended.began_ms, ended.at_ms), with_users_stack(ended.outcome)
+        return Known(id, ended.name, status_of(ended), "", *times, ended.attributes, ended.parent, outcome)
     began = await first(log, id)
     if began is None:
         return None
@@ -403,11 +388,7 @@ async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tupl
 
 
 async def done(log: Log, id: str) -> AsyncIterator[Done]:
-    """Yield the events of a workflow since its start or last restart, in the order of the log.
-
-    Raises:
-        Trimmed: the workflow ended and its history is deleted.
-    """
+    """Yield the events of a workflow since its start or last restart, in the order of the log. Raises Trimmed."""
     found = await whole_history(log, id)
     for one in found.records:
         for event in (*one.own, *one.incoming):

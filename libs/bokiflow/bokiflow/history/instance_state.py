@@ -19,9 +19,7 @@ class InstanceState(NamedTuple):
     Attributes:
         claim: the seqnum of that record, which records of the workflow's worker expect.
         owner: the worker that runs the workflow; "" before the first claim.
-        ended: the end.
         large: the seqnum of the record with the outcome, if it is too large for `ended`.
-        newest: the newest event of the fence.
         time_ms: the time of the newest record by the clock of the log; 0 if it was not read.
     """
 

@@ -31,7 +31,6 @@ class Timing(NamedTuple):
 
     Attributes:
         cron: a cron expression; "" for every `every_s` seconds.
-        every_s: the interval in seconds, if there is no expression.
         timezone: the IANA time zone of the expression.
         missed: the firings to start of those more than `late_s` late, because no worker ran: none, the newest, or all.
         late_s: how late a firing may be, in seconds, before it counts as missed.
@@ -47,9 +46,7 @@ class Timing(NamedTuple):
 class DueTimes(NamedTuple):
     """The times that are due.
 
-    Attributes:
-        times: the times in milliseconds since 1970 UTC, ascending.
-        until_ms: the time up to which nothing more is due.
+    `times` are in milliseconds since 1970 UTC, ascending. Nothing else is due up to `until_ms`.
     """
 
     times: tuple[int, ...]

@@ -45,13 +45,10 @@ class Started(Event, tag="flow.start", frozen=True):
 
     Attributes:
         name: the name of its function.
-        digest: the digest of its arguments.
-        args: its arguments: [positional, by name].
+        args: its arguments, [positional, by name], with their `digest`.
         at_ms: when it was started, by the clock of the log; 0 for the time of its record (`delivery_order.begun`).
-        version: the version of the code that started it, as its author names it.
         owner: the worker that runs it; "" if none does yet.
         parent: the id of its parent; "" if it is no child.
-        parent_key: the key of the parent's call.
         age: the seqnum at which the root of a child's family started.
         origin: the id of the workflow that a fork was made from.
         names: the ids from which a fork's code derives unique numbers (`bokiflow.unique`), each with its last delivery.
@@ -112,7 +109,6 @@ class Ended(Event, tag="flow.done", frozen=True):
     """The end of a workflow, which is final. Fields without a description are as in Started.
 
     Attributes:
-        start: the seqnum of Started.
         at_ms: when it ended, by the clock of the log.
         began_ms: when it was started (`delivery_order.start_ms`).
         topics: the topics under which it emitted values.
@@ -421,8 +417,6 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 
     Attributes:
         starts: the seqnums of the starts of `ids`.
-        part: the index of this part.
-        parts: the number of parts.
         collected: the seqnum up to which histories of ended workflows are trimmed.
     """
 

@@ -45,8 +45,6 @@ class Enqueued(Event, tag="lock.enq", frozen=True):
 
     Attributes:
         id: the name of the lock.
-        owner: the id of the workflow.
-        key: the key of its call.
         shared: other sharing workflows may hold the lock at the same time.
         age: the seqnum at which the root of the workflow's family began.
         waits_for_any: the workflow waits for older workflows, too.

@@ -76,7 +76,6 @@ class Batch(Generic[A]):
 
     @property
     def delivers(self) -> bool:
-        """True if an entry was delivered."""
         return any(entry.delivers for entry in self.entries)
 
     @property
