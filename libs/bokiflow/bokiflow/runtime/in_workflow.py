@@ -41,7 +41,6 @@ async def transact(
 
     Args:
         store: a store of the worker's `Log`: `log = bokilib.Log(book); store = BokiStore(log)`, `Worker(app, log)`.
-        body: the function of the transaction.
     """
     return cast(R, await _instance().transact(store, partial(body, **options) if options else body, args))
 
@@ -55,8 +54,6 @@ def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str
     """Start a workflow that is not a child, unless the id was started before.
 
     Args:
-        call: the workflow and its arguments.
-        id: the id of the new instance.
         due_ms: the planned time of the firing for which a schedule starts it; see `due_ms`.
         attributes: names and values by which it can be found.
     """

@@ -162,9 +162,7 @@ class Instance:
     ) -> None:
         """Set how the code is watched.
 
-        Args:
-            guard: runs a call of the code, and interrupts it if it takes too long.
-            on_misuse: called with the error if the code would wait without end.
+        `guard` runs a call of the code, and interrupts it if it takes too long; `on_misuse` is called if the code would wait without end.
         """
         self._loop.guard = guard
         self._on_misuse = on_misuse
@@ -210,7 +208,6 @@ class Instance:
         """Deliver a history where snapshot reads cannot be answered.
 
         Args:
-            delivered: the history.
             start: the seqnum at which the workflow began; older events were delivered to the origin of a fork.
 
         Raises:
@@ -296,7 +293,6 @@ class Instance:
         """Deliver an event, and run the code until it waits.
 
         Args:
-            event: an event of this workflow, or for it.
             time_ms: the time of the record, for events of other writers; own events have a time of their own.
 
         Raises:

@@ -254,7 +254,6 @@ def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool
     """Raise UnfitStore if transactions of a store cannot be steps of a workflow.
 
     Args:
-        store: the store.
         log: the log of the worker; None if no worker runs the workflow.
         shared: True if the workflow is a part of a transaction.
     """

@@ -1,20 +1,20 @@
-"""Graceful stop of a worker: it hands its workflows over, and keeps those whose steps run, for a while.
+"""The graceful stop of a worker: it hands its workflows over, and keeps those with running steps for a while.
 
     draining = Draining(worker, partitions)
     draining.begin(); draining.finish_within(30)
     await draining.hand_over(); ...; await draining.leave()
 
-- The first record gives up every partition, and names the workflows that have a running step (`Leaving`). Other workers claim all
-  partitions at once, so new workflows wait for nothing. They take over all workflows that are not named.
-- As soon as the last step of a named workflow has ended and the outcome is in the log, the next record does not name it any more. A
-  workflow that is not named is never named again.
-- Where the ids are too many for a record (`NAMED_BYTES`), it names only their partitions; so do programs that do not know ids. A partition
-  that is named alone is kept as a whole.
-- No step begins any more, nor a further attempt of one. A workflow whose step waits for a thread, or for its next attempt, is not kept.
+- The first record gives up every partition and names the workflows that have a running step (`Leaving`). Other workers claim all partitions
+  at once, so new workflows do not wait. They take over all workflows that are not named.
+- Once the last step of a named workflow has ended and its outcome is in the log, the next record leaves the workflow out. A workflow that
+  is left out is never named again.
+- If the ids do not fit into a record (`NAMED_BYTES`), it names only their partitions, as programs do that do not know ids. All workflows
+  of a partition that is named without ids are kept.
+- No step begins, nor a further attempt of one. A workflow whose step waits for a thread or for its next attempt is not kept.
 - The time of a drain bounds steps. Records that are due then have a bound of their own (`RECORD_S`): a step that did not begin is withdrawn
-  in the log, or the next worker would take it for begun.
-- What is handed over was stopped here before the record says so. Safety does not rest on that: each record of a workflow expects the newest
-  claim of its fence, whatever workers believe of one another.
+  in the log, or the next worker would assume that it began.
+- A workflow is stopped here before a record hands it over. Safety does not depend on that: each record of a workflow expects the newest
+  claim of its fence.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from bokiflow.execute.executor import Executor
 from bokiflow.worker.partition_owner import PartitionOwner
 from bokilib.records import tags
 
-FINISH_LOOK_S: Final = 0.01
-"""Between two looks at which steps run."""
+FINISH_POLL_S: Final = 0.01
+"""Seconds between two checks of the running steps."""
 CANCELLED_S: Final = 1.0
-"""A body that is cancelled has so long to end. It is left behind after that, so that it holds up no other workflow."""
+"""Seconds in which a cancelled body has to end. A later one is left behind, so that it delays no other workflow."""
 RECORD_S: Final = 2.0
-"""Bound of recording which steps ended in time, and which did not begin, once the time of steps is up."""
+"""Seconds for the records of ended and withdrawn steps, after the time of steps."""
 LEAVE_S: Final = 5.0
-"""Bound of giving up the last partitions while the cluster does not answer."""
+"""Seconds in which the last partitions have to be given up."""
 NAMED_BYTES: Final = 65_536
-"""Bound of the ids that one record names."""
+"""Bytes of ids that one record names, at most."""
 ATTEMPTS: Final = 4
-"""To give up partitions, while other workers take some of them."""
+"""Attempts to give up partitions while other workers claim some of them."""
 
 log = get_logger(__name__)
 
@@ -54,11 +54,11 @@ class DrainingHost(Protocol):
 
     @property
     def executors(self) -> Mapping[str, Executor]:
-        """The workflows that it runs, by their ids."""
+        """Running workflows by id."""
 
     @property
     def claiming(self) -> Iterable[str]:
-        """Ids of workflows that it is about to run."""
+        """Ids of workflows that the worker is claiming."""
 
     def handed_over(self, id: str) -> None:
         """Note that a workflow does not run here any more."""
@@ -68,11 +68,11 @@ class DrainingHost(Protocol):
 
 
 class Draining:
-    """See the module.
+    """The drain of one worker; see the module.
 
     Attributes:
-        task: the one that drains the worker; None: the worker is not being drained, and was not. cut: steps that were cut off when the
-            worker stopped: "charge of order-7".
+        task: the task that drains the worker; None before a drain.
+        cut: steps that were cancelled when the worker stopped, as "charge of order-7".
     """
 
     def __init__(self, host: DrainingHost, partitions: PartitionOwner) -> None:
@@ -84,18 +84,18 @@ class Draining:
         self._announcing: asyncio.Timeout | None = None
 
     def finish_within(self, finish_s: float) -> None:
-        """Set how long steps may run from now on, unless they have less time already."""
+        """Shorten the time of running steps to `finish_s` seconds from now."""
         self._until_s = min(self._until_s, asyncio.get_running_loop().time() + finish_s)
         if self._announcing is not None and not self._announcing.expired():
             self._announcing.reschedule(self._until_s)
 
     def begin(self) -> None:
-        """Let no step begin: from the turn of the event loop on in which the worker finishes."""
+        """Begin no step after this turn of the event loop."""
         for one in self._host.executors.values():
             one.finish()
 
     async def hand_over(self) -> None:
-        """Hand over all workflows but those whose steps run, and these as their steps end; return when none is left, or the time is up."""
+        """Hand over idle workflows at once, and others as their steps end. Return when none is left, or when the time has passed."""
         loop = asyncio.get_running_loop()
         kept = self._busy()
         announced: set[str] | None = None
@@ -104,13 +104,13 @@ class Draining:
             if (announced != kept or self._partitions.mine) and await self._announce(kept):
                 announced = kept
                 self._host.given_up()
-            await asyncio.sleep(FINISH_LOOK_S)
+            await asyncio.sleep(FINISH_POLL_S)
         last_s = loop.time() + RECORD_S
         while any(one.recording for one in self._host.executors.values()) and loop.time() < last_s:  # noqa: ASYNC110 - records end without an event
-            await asyncio.sleep(FINISH_LOOK_S)
+            await asyncio.sleep(FINISH_POLL_S)
 
     def _busy(self) -> set[str]:
-        """Return the ids of workflows that have a running step, or a record under way, or are being claimed."""
+        """Return the ids of workflows that have a running step or a record under way, or are being claimed."""
         return {*(one.id for one in self._host.executors.values() if not one.idle), *self._host.claiming}
 
     async def _stop(self, ids: list[str]) -> None:
@@ -120,7 +120,7 @@ class Draining:
         await ended(ending, self._host.name)
 
     async def _announce(self, kept: Iterable[str]) -> bool:
-        """Tell the others which workflows are kept, if that is possible now; return whether it was."""
+        """Tell other workers which workflows are kept. Return False if the record was not appended."""
         runs = sorted(kept)
         keeps = sorted({tags.partition_of(id) for id in runs})
         if sum(len(id.encode()) for id in runs) > NAMED_BYTES:
@@ -132,14 +132,14 @@ class Draining:
             return False
         except BokiError as error:
             log.warning(
-                "worker drained: partitions not given up yet, tried again", worker=self._host.name, error=repr(error)
+                "worker drained: partitions not given up yet, retried", worker=self._host.name, error=repr(error)
             )
             return False
         finally:
             self._announcing = None
 
     async def leave(self) -> None:
-        """Give up everything: nothing runs here any more. If that is not possible now, other workers wait for a lease."""
+        """Give up all partitions, once nothing runs here. If the append fails, other workers take over after a lease."""
         error: BokiError | None = None
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -160,7 +160,7 @@ class Draining:
 
 
 async def ended(cancelled: list[asyncio.Task[None]], worker: str) -> None:
-    """Wait for tasks that were cancelled; leave behind those that do not end in time."""
+    """Wait for cancelled tasks, and leave behind those that do not end in time."""
     if not cancelled:
         return
     done, late = await asyncio.wait(cancelled, timeout=CANCELLED_S)

@@ -1,7 +1,7 @@
-"""Who notices that a workflow which runs here was claimed by somebody else, though it appends nothing and so is refused nothing.
+"""The fences of workflows that run here after another worker claimed their partition.
 
-While a worker owns a partition nobody else claims what it runs there. Once another one owns it, he may: so from then on the fences of what
-runs here are followed. What was taken is reported, later in the event loop, and followed no more.
+The owner of a partition alone claims its workflows. So once another worker owns it, this worker follows the fences of the workflows that it
+runs there, and notices a takeover of one that appends nothing. A takeover is reported in a later turn of the event loop.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bokilib.records import tags
 
 
 class FenceWatch:
-    """See the module. Belongs to one event loop."""
+    """The followed fences of one worker; it belongs to one event loop."""
 
     def __init__(self, opened: Log, follower: Follower, worker: str, taken: Callable[[str], None]) -> None:
-        """`worker`: whose own claims are passed. `taken`: called with what somebody else has, or ended."""
+        """`taken`: called with the id of a workflow that another worker claimed, or that ended. Claims of `worker` do not count."""
         self._log: Final = opened
         self._follower: Final = follower
         self._worker: Final = worker
@@ -33,13 +33,12 @@ class FenceWatch:
         self._tasks: Final[dict[asyncio.Task[None], None]] = {}
 
     def watch(self, id: str, claim: int) -> None:
-        """Follows the fence of a workflow that runs here under a claim, unless it is followed."""
+        """Follow the fence of a workflow after a claim, unless it is followed already."""
         if id not in self._watched:
             self._watched[id] = None
             self._follower.add(tags.flow_own(id), claim + 1, partial(self._saw, id))
 
-    def leave(self, id: str) -> None:
-        """It does not run here any more."""
+    def discard(self, id: str) -> None:
         if self._watched.pop(id, "") is None:
             self._follower.discard(tags.flow_own(id))
 
@@ -49,16 +48,16 @@ class FenceWatch:
                 if isinstance(event, Ended | Tombed) or (isinstance(event, Claimed) and event.owner != self._worker):
                     asyncio.get_running_loop().call_soon(self._report, id)
         elif isinstance(item, boki.Gap):
-            task = asyncio.get_running_loop().create_task(self._look(id), name="bokiflow fence")
+            task = asyncio.get_running_loop().create_task(self._read_owner(id), name="bokiflow fence")
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    async def _look(self, id: str) -> None:
-        """Something is trimmed: what is there now has the owner."""
+    async def _read_owner(self, id: str) -> None:
+        """Read the owner of a workflow after records of its fence were trimmed."""
         try:
             state = await inspection.newest(self._log, id)
         except BokiError:
-            return  # an append will be refused
+            return  # its next append fails
         if state is None or state.ended is not None or state.owner != self._worker:
             self._report(id)
 
@@ -67,7 +66,6 @@ class FenceWatch:
             self._taken(id)
 
     async def close(self) -> None:
-        """Ends what it is about to look at."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

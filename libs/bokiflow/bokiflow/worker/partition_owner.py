@@ -1,7 +1,7 @@
-"""Partitions of a group as one worker sees them: who owns which, and those that it has claimed.
+"""The partitions of a group as one worker sees them: their owners, and its own claims.
 
-All claims of one round are one record. Each expects the claim that it replaces; after a Conflict they are read again: others were
-faster.
+All claims of one round are one record. Each expects the claim that it replaces; after a Conflict, which another worker's claim causes, the
+owners are read again.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ from bokilib.append.log import Log, Read
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 
-LOOKS: Final = 16
-"""At who owns what, while claims are made anew and trimmed between two of its steps."""
+READ_ATTEMPTS: Final = 16
+"""Reads of the owners, while claims are replaced and trimmed between the two requests of a read."""
 
 
 class PartitionOwner:
-    """See the module.
+    """The partitions of one worker; see the module.
 
     Attributes:
-        worker: this one's name. holders: of partitions that were claimed. mine: seqnums of its claims.
-        lost: partitions that other workers took from this one. The worker empties it at each beat.
-        claimed_ms: when the newest claims were made that were read, by the clock of the log.
+        worker: the name of the worker.
+        holders: the workers of the newest claims, by partition.
+        mine: the seqnums of this worker's claims, by partition.
+        lost: partitions that other workers took from this one. The worker empties it at each heartbeat.
+        claimed_ms: the times of the newest claims that were read, by the clock of the log.
     """
 
     def __init__(
         self, log: Log, group: str, worker: str, changed: Callable[[], None], left: Callable[[Leaving, int], None]
     ) -> None:
-        """
-        Args:
-            changed: called when another worker took a partition of this one's, or gave up one of its own.
-            left: called before that with what a worker said that gives up partitions, and where.
-        """
+        """Call `left` with records that release partitions, then `changed` after a release or a claim of this worker's partitions."""
         self.worker: Final = worker
         self.holders: Final[dict[int, str]] = {}
         self.mine: Final[dict[int, int]] = {}
@@ -51,8 +49,8 @@ class PartitionOwner:
         self._changed: Final = changed
         self._left: Final = left
 
-    async def look(self) -> int:
-        """Reads who owns what; returns as of when. Raises Trimmed: claims went under each of many looks."""
+    async def refresh(self) -> int:
+        """Read the owners, and return the position of the read. Raises Trimmed if claims were trimmed during each of many attempts."""
         position, found = await self._owners()
         for record in found:
             if record is not None:
@@ -61,21 +59,21 @@ class PartitionOwner:
         return position
 
     async def _owners(self) -> tuple[int, list[boki.Record | None]]:
-        """The newest records of all fences as of a place, and that place."""
-        for left in reversed(range(LOOKS)):
+        """Return a position, and the newest records of all fences as of it."""
+        for left in reversed(range(READ_ATTEMPTS)):
             position = await self._log.book.now(consistency="linearizable")
             wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
             try:
                 return position, await self._log.book.read_prev_many(wanted)
-            except Trimmed:  # it was claimed anew meanwhile, and the claim before it trimmed
+            except Trimmed:  # a new claim was made meanwhile, and the one before it trimmed
                 if not left:
                     raise
-        raise AssertionError("it looks at least once")
+        raise AssertionError("READ_ATTEMPTS is at least 1")
 
     def saw(self, item: Read | boki.Gap | BokiError) -> None:
-        """A record of a partition's fence was read."""
+        """Apply a record of a partition's fence."""
         if not isinstance(item, Read):
-            return  # a gap: what was trimmed is followed by the newest
+            return  # a gap: a newer claim follows the trimmed ones
         seqnum, changed = item.record.seqnum, False
         events = PICKER.of(seqnum, item.envelope)
         leaving = next((one for one in events if isinstance(one, Leaving) and one.group == self._group), None)
@@ -100,7 +98,7 @@ class PartitionOwner:
             self._changed()
 
     async def claim(self, partitions: Sequence[int]) -> int:
-        """Claim partitions, over the workers that have them as far as `look` and `saw` know; return where, 0: others were faster."""
+        """Claim partitions from their known holders. Return the seqnum of the claims, or 0 after a Conflict."""
         names = [tags.flow_partition_owner(self._group, one) for one in partitions]
         expect: dict[str, int | None] = {
             name: self._newest.get(one, self._looked) for one, name in zip(partitions, names, strict=True)
@@ -109,23 +107,19 @@ class PartitionOwner:
         try:
             seqnum = await self._log.append(Contribution(tuple(names), expect, claims), settle=True)
         except Conflict:
-            await self.look()
+            await self.refresh()
             return 0
         for one in partitions:
-            # A later claim may have replaced this one, and been read before this answer came.
+            # A later claim may have replaced this one, and may have been read before this answer came.
             if seqnum >= self._newest.get(one, 0):
                 self._newest[one] = self.mine[one] = seqnum
                 self.holders[one] = self.worker
         return seqnum
 
     async def leave(self, keeps: Sequence[int], runs: Sequence[str] = ()) -> bool:
-        """Give up all partitions of this worker, and tell the others which workflows it still runs. Claim nothing after that.
+        """Give up all partitions of this worker, and tell other workers which workflows it still runs. Claim nothing after that.
 
-        Args:
-            keeps, runs: see `Leaving`.
-
-        Returns:
-            Whether it is in the log. False: a partition moved meanwhile, and it is to be tried again.
+        `keeps`, `runs`: see `Leaving`. Return False, with nothing appended, if a partition moved meanwhile; the caller retries.
         """
         given = dict(sorted(self.mine.items()))
         fences = {tags.flow_partition_owner(self._group, one): claim for one, claim in given.items()}
@@ -135,7 +129,7 @@ class PartitionOwner:
         try:
             seqnum = await self._log.append(part, settle=True)
         except Conflict:
-            await self.look()
+            await self.refresh()
             return False
         for one, claim in given.items():
             self._newest[one] = max(self._newest.get(one, 0), seqnum)
@@ -145,12 +139,12 @@ class PartitionOwner:
         return True
 
     async def unfinished(self, partitions: Sequence[int], last: int) -> list[str]:
-        """Ids of what was started in partitions up to a place and may not be over, in the order of their beginnings."""
+        """Return ids of workflows of partitions that were started up to a position and may not have ended, oldest first."""
         folds = {one: PartitionFold() for one in partitions}
         wanted = [tags.flow_part(self._group, one) for one in partitions]
         async for item in self._log.book.read(tags=wanted, start=1, stop=last + 1):
             if isinstance(item, boki.Gap):
-                continue  # what was trimmed is in a checkpoint, or over
+                continue  # trimmed workflows are in a checkpoint, or have ended
             partition_fold.apply(folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
         found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
         return [id for _, id in found if tags.partition_of(id) in folds]

@@ -1,7 +1,7 @@
-"""Which worker of a group owns which partition. Pure.
+"""The partitions that each worker of a group should own and claim. Pure.
 
-Highest random weight: of the workers that are alive, the one whose hash with the partition is the largest. So one that comes or goes
-moves only its share. It is a wish: who owns a partition is the newest claim of its fence.
+Highest random weight: a partition goes to the living worker whose hash with it is the largest, so a worker that joins or leaves moves only
+its share. The actual owner is the worker of the newest claim of the partition's fence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bokilib.records.tags import PARTITIONS
 
 
 def assigned(worker: str, alive: Iterable[str], partitions: int = PARTITIONS) -> list[int]:
-    """The partitions that a worker should have, in order."""
+    """Return the partitions that a worker should own, in order."""
     workers = sorted({worker, *alive})
     return [one for one in range(partitions) if max(workers, key=lambda name: _weight(name, one)) == worker]
 
@@ -34,17 +34,17 @@ def to_claim(
 ) -> list[int]:
     """Return the partitions to claim now, in order.
 
-    A wanted partition that no living worker holds is claimed at once, one of a living holder once the view has settled. One that its
-    holder took from this worker rests until the next beat, although the holder may be silent: workers that disagree move partitions once
-    a beat, and not at the speed of the log.
+    A wanted partition without a living holder is claimed at once, that of a living holder once the view has settled. A partition that its
+    holder took from this worker waits for the next heartbeat: workers that disagree move a partition once a heartbeat, and not at the
+    speed of the log.
 
     Args:
-        wanted: partitions that the worker should have.
-        holders: of partitions that were claimed.
+        wanted: partitions that the worker should own.
+        holders: the workers of the newest claims, by partition.
         me: the worker.
-        gone: workers that are known to be gone.
-        settled: the worker listened for a whole lease, so it knows the living workers.
-        lost: partitions that others took from this worker since its last beat.
+        gone: workers that are dead or leaving.
+        settled: the worker has listened for a whole lease, so it knows all living workers.
+        lost: partitions that other workers took from this one since its last heartbeat.
     """
     return [
         one

@@ -1,11 +1,11 @@
-"""Who of a group still runs workflows, as far as one worker knows.
+"""The workers of a group, as one of them knows them: alive, leaving, or gone.
 
-- Who was silent for a lease is dead.
-- A worker that is being drained says which workflows it still runs. No partition is dealt to it any more, and its other workflows may be
-  claimed at once. When it runs none, it has left.
-- A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
-  it began. What is claimed under it later is a namesake's, and two that have one name must not fight. Both warn of the other.
-- Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.
+- A worker that was silent for a lease is dead.
+- A worker that is being drained says which workflows it still runs. It gets no partition, and its other workflows may be claimed at once.
+  When it runs none, it is gone.
+- A worker that starts under the name of an earlier one takes over at once what was claimed under that name before its start. Later claims
+  are those of a namesake, which counts as alive; both log a warning.
+- Workers that share a `Log` know of each other whether they run, without waiting for a lease.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from bokilib.follow.members import Members
 from bokilib.records import tags
 
 SOON_S: Final = 0.05
+"""Seconds after the end of a lease at which the next round begins."""
 NAME_CHARS: Final = 8
-"""Of a Log's incarnation, where nobody gave a name."""
+"""Characters of the incarnation of a Log in a default name."""
 
 log = get_logger(__name__)
 
 
 class Peers:
-    """See the module.
+    """The peers of one worker; see the module.
 
     Attributes:
-        name: of this incarnation. lease_s: who is silent for so long is dead. since: the place in the log at which it began.
+        name: the name of this start of the worker.
+        since: the seqnum as of which it started.
+        lease_s: seconds of silence after which a worker is dead.
     """
 
     def __init__(self, log: Log, group: str, name: str | None, lease_s: float) -> None:
-        """`name`: None: one that nobody else has."""
+        """`name`: None for a unique one."""
         self._incarnations: Final = log.incarnations
         self._token: Final = log.incarnations.new_token()
         self._stem: Final = name or log.by[:NAME_CHARS] + self._token.removeprefix(log.by)
@@ -46,10 +49,10 @@ class Peers:
         self._members: Final = Members(log, group, self.name, lease_s=lease_s)
         self._left: Final[set[str]] = set()
         self._leaving: Final[dict[str, tuple[int, Leaving]]] = {}
-        """Workers that are being drained: the newest record of each that says so, and its seqnum."""
+        """The newest record of each worker that is being drained, with its seqnum."""
         self._begun_s = 0.0
         self._drained: Final[set[str]] = set()
-        """Workers that said that they are being drained, or have left."""
+        """Workers that announced a drain."""
         self._warned: Final[set[str]] = set()
 
     async def __aenter__(self) -> Peers:
@@ -65,26 +68,26 @@ class Peers:
         await self._members.__aexit__(kind, error, trace)
 
     def settled(self) -> bool:
-        """Whether a whole lease was listened to, so that everybody alive is known."""
+        """Return True after a whole lease, when all living workers are known."""
         return asyncio.get_running_loop().time() - self._begun_s > self.lease_s
 
     def next_look_s(self) -> float:
-        """Seconds until the next look at who is there: soon after somebody may have been silent for a lease, and three times a lease."""
+        """Return the seconds until the next round: three rounds a lease, and one soon after the lease of a worker may expire."""
         beat_s, silent_s = beat_every(self.lease_s), self._members.silent_in()
         return beat_s if silent_s is None else min(beat_s, silent_s + SOON_S)
 
     def alive(self) -> list[str]:
-        """Return the workers that were seen within the lease, and do not leave."""
+        """Return workers that were seen within the lease and are not leaving."""
         return [name for name in self._members.alive() if not self.is_leaving(name)]
 
     def saw_claim(self, name: str, seqnum: int) -> None:
-        """Somebody claimed something, there."""
+        """Note a claim under a name: that of a predecessor of this worker, if it is older than the start of this one."""
         stem, _, token = name.rpartition(".")
         if seqnum <= self.since and name != self.name and stem == self._stem and not self._incarnations.runs(token):
             self._left.add(name)
 
     def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
-        """Note that a worker is being drained, or has left."""
+        """Note that a worker is being drained, or is gone."""
         name = leaving.worker
         self._drained.add(name)
         if not leaving.keeps:
@@ -94,7 +97,7 @@ class Peers:
             self._leaving[name] = seqnum, leaving
 
     def warn_of_namesakes(self) -> None:
-        """Warn, once of each, of living workers that have the name of this one: each takes the other for its own predecessor."""
+        """Log a warning, once for each living worker that has the name of this one."""
         for name in self._members.alive():
             if name.rpartition(".")[0] == self._stem and name not in {self.name, *self._drained, *self._warned}:
                 self._warned.add(name)
@@ -106,15 +109,15 @@ class Peers:
                 )
 
     def is_leaving(self, name: str) -> bool:
-        """Return whether a worker takes nothing any more: it is being drained, or gone."""
+        """Return True if a worker is being drained, or gone: it claims nothing."""
         return name != self.name and (name in self._leaving or self.is_gone(name))
 
     def was_lost(self, name: str) -> bool:
-        """Return whether a worker that runs nothing any more ended without a word: it was not drained, nor closed in this process."""
+        """Return True if a worker that is gone was neither drained, nor closed in this process."""
         return name not in self._drained and not self._incarnations.stopped(name.rpartition(".")[2])
 
     def is_gone(self, name: str, id: str = "") -> bool:
-        """Return whether a worker runs nothing any more, or does not run a workflow; "", no worker, never did."""
+        """Return True if a worker runs nothing, or does not run the workflow `id`. The empty name is always gone."""
         if name == self.name:
             return False
         if id and name in self._leaving and not _still_runs(self._leaving[name][1], id):

@@ -1,17 +1,17 @@
 """Takeovers: a worker claims workflows that no living worker runs, reads their histories, and runs them.
 
-- A claim expects the newest record of the workflow's fence, and the claim of its partition where this worker owns that.
-- What is sent to a workflow while its history is read is kept for it.
-- A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
-  belongs to no worker, until one that has its code claims it (`blocked_workflows`). A workflow that is set aside for that reason already
-  costs no record: so old workers that get it in turn append nothing.
-- A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
-  too, by the claim under which it ran (`record_blocked`). So is one whose history this program cannot read: a newer program wrote it.
-- A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
-  worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
-  its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
-- A workflow that was begun in vain several times in a row is held back for a while (`held_back`): it is not claimed until then, unless
-  it is cancelled or resumed, or its worker turns out to have been drained. What is sent to it meanwhile its claim reads.
+- A claim expects the newest record of the workflow's fence, and the claim of its partition if this worker owns that.
+- Messages to a workflow are buffered while its history is read.
+- A worker whose program lacks the workflow sets it aside: its record blocks the workflow, with the reason, and no worker owns the workflow
+  until one with its code claims it (`blocked_workflows`). A workflow that is blocked for that reason already gets no further record, so old
+  workers that find it in turn append nothing.
+- A workflow whose code cannot continue here (NonDeterminism, a set-up error of the program that the code does not handle) is set aside
+  too (`record_blocked`). So is one whose history this program cannot read because a newer program wrote it.
+- A workflow that is blocked because its code stopped the event loop (WorkflowStuck) runs again only when it is resumed. If it is cancelled,
+  it ends without its code: the owner of its partition ends it, cancels its children and releases its locks. The same worker ends a workflow
+  that was terminated (`terminating`) by a program that died before the end was in the log.
+- A workflow that was begun in vain several times in a row is held back (`held_back`): it is not claimed before its pause has passed, unless
+  it is cancelled or resumed, or its worker turns out to have been drained. Its claim reads the messages of that time.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 
 CLAIMS: Final = 64
-"""Workflows that are taken over at the same time."""
+"""Workflows that are claimed at the same time."""
 STACK_CHARS: Final = 4_096
 ELSEWHERE_S: Final = 5.0
-"""Bound of marking a stuck workflow in the log, over a connection of its own."""
+"""Seconds for the record of a stuck workflow, over a connection of its own."""
 
 STAYS_STUCK: Final = (
     "workflow stays blocked: its code was stuck; not tried again until `boki flow resume --all --error WorkflowStuck`"
@@ -75,36 +75,36 @@ class TakeoverHost(Protocol):
 
     @property
     def finishing(self) -> bool:
-        """True while the worker is being drained: it claims nothing more."""
+        """True while the worker is being drained; it claims nothing."""
 
     def runs(self, id: str) -> bool:
-        """Return True if a workflow runs here, or is about to."""
+        """Return True if a workflow runs here or is being claimed."""
 
     def run(self, history: History, workflow: Workflow[..., object], claim: int, *, tells_waiting: bool) -> None:
-        """Run a workflow that was claimed. `tells_waiting`: it records that nothing of it is under way, once that is so."""
+        """Run a claimed workflow. `tells_waiting`: it records once that it only waits, which returns its count of begins in vain to 0."""
 
     def set_aside(self, id: str, error: Exception) -> None:
-        """A workflow cannot run here; that is in the log, or will be."""
+        """Note that a workflow cannot run here; a record of that exists or is being appended."""
 
     def tried(self, id: str) -> bool:
-        """Return True if this worker has set a workflow aside with the code that it has now, and it was not resumed since."""
+        """Return True if this worker tried a workflow with its code, and the workflow was not resumed since."""
 
     def ended(self, id: str, ended: Ended) -> None:
-        """A workflow ended before it was claimed."""
+        """Note that a workflow ended before it was claimed."""
 
     def lost(self, partition: int, claim: int) -> None:
-        """Another worker owns a partition now."""
+        """Note that another worker owns a partition."""
 
     def spawn(self, work: Callable[[], Coroutine[None, None, object]], about: str = "") -> None:
-        """Run something in the background, while the worker is open. `about`: the only workflow that an error of it concerns."""
+        """Run a task of the worker until it stops. `about`: the only workflow that an error of the task affects."""
 
 
 class Takeover:
-    """See the module.
+    """The takeovers of one worker; see the module.
 
     Attributes:
-        others: workflows of this worker's partitions that another worker runs, or ran: its name. "": none does.
-        aside: workflows that cannot run here, and when their oldest record was written.
+        others: workflows of this worker's partitions that another worker runs or ran, with its name; "" if none does.
+        aside: workflows that are set aside, with the times of their oldest records.
     """
 
     def __init__(self, host: TakeoverHost, app: App, partitions: PartitionOwner, peers: Peers) -> None:
@@ -116,41 +116,36 @@ class Takeover:
         self._peers: Final = peers
         self._at_once: Final = asyncio.Semaphore(CLAIMS)
         self._claiming: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
-        """Workflows that are being claimed, and what was sent to them meanwhile."""
+        """Workflows that are being claimed, with the messages (seqnum, time, events) to them meanwhile."""
         self._held_back: Final[dict[str, asyncio.TimerHandle]] = {}
-        """Workflows that are held back, and what ends that. None of them is claimed meanwhile."""
+        """Workflows that are held back, with the timers that claim them."""
         self._resumed: Final[set[str]] = set()
-        """Workflows that were resumed, until a claim has tried them: stuck ones too. None of them runs here."""
+        """Resumed workflows, stuck ones too, until a claim has tried them. None of them runs here."""
 
     @property
     def claiming(self) -> list[str]:
-        """Ids of workflows that are being claimed."""
+        """The ids of workflows that are being claimed."""
         return list(self._claiming)
 
     def is_claiming(self, id: str) -> bool:
-        """Return True if a workflow is being claimed."""
         return id in self._claiming
 
     def buffer(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
-        """Keep what was sent to a workflow that is being claimed."""
+        """Buffer messages to a workflow that is being claimed."""
         self._claiming[id].append((seqnum, time_ms, incoming))
 
     def take_buffered(self, id: str) -> list[tuple[int, int, tuple[Incoming, ...]]]:
-        """Return what was sent to a workflow while it was claimed; it is claimed no more."""
+        """Return the messages to a workflow during its claim, and end the claim."""
         return self._claiming.pop(id, [])
 
     def claim_soon(self, id: str, *, beyond: bool = False) -> None:
-        """Claim a workflow, unless it runs here or another worker runs it.
-
-        Args:
-            beyond: also if it is blocked, of a partition that another worker owns.
-        """
+        """Claim a workflow that no worker runs. `beyond`: claim it even from a partition of another worker, if it is blocked."""
         if not self._host.runs(id) and id not in self._held_back:
             self._claiming[id] = []
             self._host.spawn(partial(self._claim, id, beyond=beyond), id)
 
     def runs_elsewhere(self, id: str, owner: str) -> None:
-        """Note the worker that runs a workflow of this worker's partitions; "": none does yet."""
+        """Note the worker that runs a workflow of this worker's partitions; "" if none does yet."""
         if not self._host.runs(id):
             self.aside.pop(id, None)
             self.others[id] = "" if owner == self._host.name else owner
@@ -162,8 +157,8 @@ class Takeover:
             self.aside[id] = self._host.log.now_ms()
 
     def retry(self, id: str) -> None:
-        """Try a workflow of this worker's partitions again, unless it runs here: then a later block of it is not meant."""
-        if self.is_claiming(id):  # its claim may have found by now that it is stuck
+        """Claim a resumed workflow of this worker's partitions, unless it runs here: its next block is not resumed."""
+        if self.is_claiming(id):  # the claim may have found already that it is stuck
             self._resumed.add(id)
         elif not self._host.runs(id):
             self.aside.pop(id, None)
@@ -173,28 +168,28 @@ class Takeover:
             self.claim_soon(id)
 
     def cancelled(self, id: str) -> None:
-        """Claim a workflow that is cancelled now, if it is held back or stuck; one that lacks its code ends when a worker has it."""
+        """Claim a cancelled workflow that is held back or set aside. One whose code is lacking ends when a worker has the code."""
         if self._release(id) or (id in self.aside and not self._host.runs(id)):
             self.claim_soon(id)
 
     def worker_drained(self, worker: str) -> None:
-        """Claim what is held back though its worker was drained, which this one learns of late."""
+        """Claim held-back workflows of a worker that turned out to be drained."""
         for id in [id for id in self._held_back if self.others.get(id) == worker]:
             self._release(id)
             self.claim_soon(id)
 
     def partitions_moved(self) -> None:
-        """Forget what is held back of partitions that this worker does not own any more: their new owners hold it back."""
+        """Forget held-back workflows of partitions that another worker owns now; that worker holds them back."""
         for id in [id for id in self._held_back if tags.partition_of(id) not in self._partitions.mine]:
             self._release(id)
 
     def close(self) -> None:
-        """Forget what is held back: this worker stops."""
+        """Forget held-back workflows, when the worker stops."""
         for id in list(self._held_back):
             self._release(id)
 
     def _release(self, id: str) -> bool:
-        """Return whether a workflow was held back until now."""
+        """Hold a workflow back no longer. Return False if it was not held back."""
         timer = self._held_back.pop(id, None)
         if timer is not None:
             timer.cancel()
@@ -207,7 +202,7 @@ class Takeover:
                     await self._take_over(id, beyond=beyond)
         finally:
             self._claiming.pop(id, None)
-        if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
+        if id in self._resumed:  # not after an error: then the next claim tries the workflow
             self._resumed.discard(id)
             if id in self.aside:  # resumed while this claim set it aside
                 self.retry(id)
@@ -227,7 +222,7 @@ class Takeover:
                 host.ended(id, ended)
                 return
             owned = partition_claim is not None or state.owner == host.name
-            if not owned and not (beyond and state.blocked):  # the owner of its partition claims it
+            if not owned and not (beyond and state.blocked):  # left to the owner of its partition
                 self.others.pop(id, None)
                 return
             self._peers.saw_claim(state.owner, state.claim)
@@ -270,13 +265,13 @@ class Takeover:
         if lacking is None:
             await self._begin_claimed(id, seqnum, tells_waiting=vain > held_back.AT_ONCE)
         else:
-            carried_ms = await self._carried_ms(id)
+            carried_ms = await self._oldest_ms(id)
             self.others.pop(id, None)
             self._resumed.discard(id)
             self._put_aside(id, lacking, carried_ms)
 
     async def _begin_claimed(self, id: str, claim: int, *, tells_waiting: bool) -> None:
-        """Run a workflow that was just claimed; block it if this program cannot read its history: another one may."""
+        """Run a workflow that was just claimed; block it if this program cannot read its history."""
         try:
             history = await inspection.history(self._host.log, id, claim)
             self.begin(history, claim, tells_waiting=tells_waiting)
@@ -288,26 +283,28 @@ class Takeover:
             self.blocked(id, error, claim, self._host.log.now_ms())
 
     async def _stays_aside(self, id: str) -> None:
-        """Note a blocked workflow that this worker tried before its partition came to it."""
-        carried_ms = await self._carried_ms(id)
+        """Note a blocked workflow that this worker tried before it owned the partition."""
+        carried_ms = await self._oldest_ms(id)
         self.others.pop(id, None)
         self.aside[id] = carried_ms
 
-    async def _carried_ms(self, id: str) -> int:
-        """Return when the oldest record of a workflow's history was written; now, if this program cannot read the history."""
+    async def _oldest_ms(self, id: str) -> int:
+        """Return the time of the oldest record of a workflow's history; now, if this program cannot read the history."""
         try:
             return (await inspection.whole_history(self._host.log, id)).carried_ms
         except inspection.UNREADABLE:
             return self._host.log.now_ms()
 
     async def _begun_in_vain(self, state: InstanceState, id: str) -> int | None:
-        """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""
+        """Return the count of begins in vain for a claim of a workflow; None if the workflow is held back instead."""
         if id in self._resumed:
             return 0
         since = inspection.SinceClaim(state.vain)
-        if state.vain and self._is_lost(state.owner):  # a first time is not looked into: nothing is held back for it
+        if state.vain and self._is_lost(state.owner):  # a first begin in vain holds nothing back, so it needs no read
             since = await inspection.since_claim(self._host.log, id, state)
-        lost = self._is_lost(state.owner)  # by now this worker may know that the other one was drained
+        lost = self._is_lost(
+            state.owner
+        )  # read again: during the read above this worker may have learned that the other one was drained
         vain = held_back.begun_in_vain(since.vain, lost=lost, progressed=since.progressed)
         if id in self._resumed:
             return 0
@@ -325,7 +322,7 @@ class Takeover:
     def _hold_back(self, id: str, owner: str, vain: int, left_ms: int) -> None:
         self.others[id] = owner
         log.warning(
-            "workflow held back: its process ended or stood still each time it ran; look at its steps, cancel it if one ends the process",
+            "workflow held back: its process ended or stood still each time it ran; check its steps, cancel it if one ends the process",
             id=id,
             times=vain,
             begins_in_s=round(left_ms / 1_000, 1),
@@ -342,7 +339,7 @@ class Takeover:
     async def _settle_stuck(
         self, place: records.InstanceStreams, state: InstanceState, partition_claim: int | None
     ) -> bool:
-        """Set a stuck workflow aside, or end it if it was cancelled or terminated; return False if it moved: then look at it again."""
+        """Set a stuck workflow aside, or end it if it was cancelled or terminated. Return False after a Conflict: then read it again."""
         opened = self._host.log
         history = await inspection.whole_history(opened, place.id)
         self.others.pop(place.id, None)
@@ -371,7 +368,7 @@ class Takeover:
         return True
 
     def begin(self, history: History, claim: int, *, tells_waiting: bool = False) -> None:
-        """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
+        """Run a workflow under a claim of this worker, or set it aside if this program lacks it."""
         id, name = history.started.id, history.started.name
         lacking = self._lacking(name)
         if lacking is not None:
@@ -384,14 +381,14 @@ class Takeover:
         self._host.run(history, self._app.find(name), claim, tells_waiting=tells_waiting)
 
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
-        """Set aside a workflow that this worker owns by a claim, and cannot run."""
+        """Set aside a workflow that this worker claimed and cannot run."""
         self._put_aside(id, error, carried_ms)
         self._host.spawn(
             partial(record_blocked, self._host.log, records.InstanceStreams(id, self._app.group), error, claim), id
         )
 
     def record_stuck_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
-        """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""
+        """Record in the calling thread that a workflow is stuck, over a connection of its own: the event loop does not run."""
         opened, place = self._host.log, records.InstanceStreams(id, self._app.group)
         if not isinstance(opened.book, boki.Book):
             return
@@ -406,10 +403,10 @@ class Takeover:
         try:
             asyncio.run(append())
         except BokiError as failure:
-            log.warning("stuck workflow not marked in the log: the next worker runs it too", id=id, error=str(failure))
+            log.warning("stuck workflow not recorded: the next worker runs it too", id=id, error=str(failure))
 
     def _lacking(self, name: str) -> NotRegistered | None:
-        """Return the error that this program lacks a workflow; None: it has it."""
+        """Return the error that this program lacks a workflow; None if it has the workflow."""
         try:
             self._app.find(name)
         except NotRegistered as error:
@@ -417,18 +414,13 @@ class Takeover:
         return None
 
     def _put_aside(self, id: str, error: Exception, carried_ms: int) -> None:
-        """Note a workflow that cannot run here."""
         log.warning("a workflow is blocked", id=id, error=str(error))
         self.aside[id] = carried_ms
         self._host.set_aside(id, error)
 
 
 async def record_blocked(opened: Log, place: records.InstanceStreams, error: Exception, claim: int) -> None:
-    """Record that a workflow cannot go on here: the next owner of its partition tries it, with the code that it has then.
-
-    Args:
-        claim: under which it was run here.
-    """
+    """Record that a workflow is blocked, unless another claim has replaced `claim`, under which it ran here."""
     state = await inspection.newest(opened, place.id)
     there = None if state is None else await inspection.started_call(opened, place.id, state)
     if state is None or there is None or state.claim != claim:
@@ -437,11 +429,11 @@ async def record_blocked(opened: Log, place: records.InstanceStreams, error: Exc
     try:
         await opened.append(records.claim(place, given_up, claim, None), settle=True)
     except Conflict:
-        return  # another worker has taken it over already
+        return  # another worker has taken it over
 
 
 def reason(error: Exception) -> str:
-    """Return why a workflow is blocked, as its claim has it: the name of the error's class, a colon, its text."""
+    """Return the reason in the claim of a blocked workflow: the name of the error's class, a colon, its text; perhaps a stack."""
     text = f"{type(error).__name__}: {error}"[:REASON_CHARS]
     stack = error.facts.get("stack") if isinstance(error, WorkflowStuck) else None
     if isinstance(error, SET_UP) and error.__traceback__ is not None:

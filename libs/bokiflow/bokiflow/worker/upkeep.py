@@ -1,4 +1,4 @@
-"""What a worker trims of its partitions, and writes anew of what it runs, so that old terms can go; round by round (`collector`)."""
+"""Rounds in which a worker trims its partitions (`collector`) and rewrites old records that are needed, so that old terms are reclaimed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 
 AT_ONCE: Final = 64
-"""Histories that are written anew together."""
+"""Histories that are rewritten at the same time."""
 
 log = get_logger(__name__)
 
 
 class WorkerView(NamedTuple):
-    """What a worker has, as it is.
+    """The live state of a worker that its upkeep reads.
 
     Attributes:
-        partitions: which it owns; `unread`: of these, claimed, and not known yet what is there. rounding: who claims has it.
-        executors: what it runs. blocked: what it cannot, and when its oldest record was written.
-        is_mine: whether a workflow is of its partitions. locks: as it sees them.
+        unread: claimed partitions whose workflows are not read yet, with the seqnums of their claims.
+        rounding: the lock that is held while partitions are claimed.
+        executors: running workflows by id.
+        blocked: workflows that cannot run here, with the times of their oldest records.
+        is_mine: returns True for workflows of the worker's partitions.
     """
 
     partitions: PartitionOwner
@@ -42,7 +44,7 @@ class WorkerView(NamedTuple):
 
 
 class Upkeep:
-    """See the module."""
+    """The upkeep of one worker; see the module."""
 
     def __init__(self, opened: Log, group: str, collector: Collector, view: WorkerView) -> None:
         self._log: Final = opened
@@ -51,16 +53,16 @@ class Upkeep:
         self._view: Final = view
 
     async def run(self) -> None:
-        """One round after the other."""
         while True:
             await asyncio.sleep(self._collector.every_s)
             try:
                 await self.round()
             except BokiError as error:
-                log.warning("a worker collects later", worker=self._view.partitions.worker, error=repr(error))
+                worker = self._view.partitions.worker
+                log.warning("worker upkeep failed: retried at the next round", worker=worker, error=repr(error))
 
     async def round(self) -> Collected:
-        """See `Worker.collect`."""
+        """Run one round; see `Worker.collect`."""
         view = self._view
         async with self._collector.at_once:
             done = await self._collector.over(sorted(view.partitions.mine))
@@ -69,19 +71,19 @@ class Upkeep:
                 try:
                     checkpoints = await self._collector.checkpoint(claims)
                 except Conflict:
-                    await view.partitions.look()
+                    await view.partitions.refresh()
                     checkpoints = 0
-                await self._claim_anew(await self._log.newest_ms())
+                await self._renew_claims(await self._log.newest_ms())
             now_ms = await self._log.newest_ms()
-            carried, locks = await self._carry(now_ms), await self._carry_locks(now_ms)
-            if 0 in view.partitions.mine:  # after `_carry`: what is blocked was recorded again since
+            carried, locks = await self._rewrite_histories(now_ms), await self._rewrite_locks(now_ms)
+            if 0 in view.partitions.mine:  # after old blocks were rewritten
                 await self._collector.trim_blocked(now_ms)
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
             self._collector.metrics.round(done)
             return done
 
-    async def _carry_locks(self, now_ms: int) -> int:
-        """Locks that are held for as long as a term is old, whoever's they are; the first partition's owner does it for its group."""
+    async def _rewrite_locks(self, now_ms: int) -> int:
+        """Rewrite the queues of locks that are held for longer than a term; the owner of the first partition does it for all."""
         partitions = self._view.partitions
         claim = partitions.mine.get(0)
         if claim is None:
@@ -90,11 +92,11 @@ class Upkeep:
         try:
             return await self._view.locks.carry(now_ms, fence, self._collector.ages.carry_ms)
         except Conflict:
-            await partitions.look()
+            await partitions.refresh()
             return 0
 
-    async def _claim_anew(self, now_ms: int) -> None:
-        """Claims of partitions that are as old as a term; what was claimed before is trimmed."""
+    async def _renew_claims(self, now_ms: int) -> None:
+        """Replace claims of partitions that are as old as a term, and trim the claims before."""
         partitions, unread = self._view.partitions, self._view.unread
         old_ms = now_ms - self._collector.ages.carry_ms
         times = partitions.claimed_ms
@@ -103,12 +105,12 @@ class Upkeep:
             await partitions.claim(old)
         await self._collector.trim_claims(partitions.mine)
 
-    async def _carry(self, now_ms: int) -> int:
-        """Histories that are as old as a term, of what lives: written anew."""
+    async def _rewrite_histories(self, now_ms: int) -> int:
+        """Rewrite histories that are as old as a term, of running and of blocked workflows; return their number."""
         view, old_ms = self._view, now_ms - self._collector.ages.carry_ms
         old = [executor for executor in view.executors.values() if executor.carried_ms <= old_ms]
         carried = [id for id, at_ms in view.blocked.items() if at_ms <= old_ms and view.is_mine(id)]
-        blocked = [id for id in carried if await self._carry_blocked(id, now_ms)]
+        blocked = [id for id in carried if await self._rewrite_blocked(id, now_ms)]
         count = len(blocked)
         for at in range(0, len(old), AT_ONCE):
             some = old[at : at + AT_ONCE]
@@ -116,8 +118,8 @@ class Upkeep:
             await self._collector.tidy_all(executor.instance.started for executor in some)
         return count
 
-    async def _carry_blocked(self, id: str, now_ms: int) -> bool:
-        """The same of what nobody can run: its history needs no code."""
+    async def _rewrite_blocked(self, id: str, now_ms: int) -> bool:
+        """Rewrite the history of a blocked workflow, which needs no code. Return False if that was not possible."""
         state = await inspection.newest(self._log, id)
         if state is None or state.ended is not None or not state.blocked:
             self._view.blocked.pop(id, None)

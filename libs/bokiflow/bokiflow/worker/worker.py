@@ -1,11 +1,11 @@
-"""A process that runs workflows: it owns partitions of its group, runs what is started there, and takes over from who died.
+"""The worker: it owns partitions of its group, runs workflows that are started there, and takes over those of dead workers.
 
     async with Worker(app, client.book("shop"), name="host-7") as worker:
         handle = await worker.start(checkout.call(order), id="order-7")
 
-- Who is alive is judged by observed silence; safety is the fences'. A worker that begins again under its name takes its own place at once.
-- What it runs of a partition that another owns by now, it runs on: the new owner claims it when this worker dies. So what it put down
-  there it takes up itself, by a claim that expects its own last one.
+- Liveness is judged by observed silence; safety comes from fences. A worker that starts again under its name resumes its work at once.
+- If another worker claims a partition, workflows of it that run here stay here: the new owner claims them only when this worker dies. So
+  this worker also resumes its own parked workflows there, by claims that expect its last ones.
 """
 
 from __future__ import annotations
@@ -71,24 +71,28 @@ from bokilib.retention.checkpoint_rules import RETENTION_MS, Ages
 R = TypeVar("R")
 
 CLAIM_ATTEMPTS: Final = 4
-"""Of partitions, while others are faster."""
+"""Attempts to claim partitions in a round, after Conflicts."""
 COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
 STUCK_AFTER_S: Final = 5.0
-"""A third of the default lease: a stuck workflow is blocked in the log before other workers take this one for dead."""
+"""A third of the default lease, so that a stuck workflow is blocked in the log before other workers take this one for dead."""
 
-FAILED_ALONE: Final = "workflow not looked at: an error of this program or of its payload hook; tried again later"
-STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted, as soon as a call that it waits for can be"
+FAILED_ALONE: Final = "workflow not read: an error of this program or of its payload hook; retried later"
+FAILED: Final = "worker read or append failed: retried later"
+STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted once its current call can be"
 
 log = get_logger(__name__)
 
 
 class Worker:
-    """See the module.
+    """A member of a group that runs its workflows; see the module.
 
     Attributes:
-        flow: the workflows of the book, from outside. name: of this incarnation. locks: as this process sees them.
-        finishing: it is being drained: it takes nothing new. failed_attempts: what logs attempts of steps that are retried.
+        flow: the client for workflows of the book.
+        name: the name of this start of the worker.
+        finishing: it is being drained, and claims nothing.
+        locks: the locks of this process.
+        failed_attempts: the log lines of steps that are retried.
     """
 
     def __init__(
@@ -111,20 +115,20 @@ class Worker:
         metrics: Metrics | None = None,
         stuck_after_s: float | None = STUCK_AFTER_S,
     ) -> None:
-        """
+        """Prepare a worker, which starts in `async with`.
+
         Args:
-            name: of this worker, which no other has at the same time; by default a random one.
-            lease_s: who is silent for so long is taken for dead. All workers of a group should have the same.
-            retention_s: for so long results of what ended are kept, and ids remembered.
-            history_s, failed_history_s: for so long histories of what ended are kept, and of what failed; by default for a day
-                (`ages.carry_ms`), and for as long as results.
-            history_bytes: about so much of histories of what ended this worker keeps of its partitions; beyond that the oldest go. By
-                default 1 GiB.
-            collect_every_s: seconds from one round that trims to the next. ages: what is as old as a term.
-            bodies: where plain functions run that are steps; by default `ThreadBodies()`, up to 32 threads of this worker.
-            tracing: who makes spans; by default OpenTelemetry, if it is installed.
-            metrics: where it counts what it collects.
-            stuck_after_s: seconds that code of a workflow may run without an `await`; then the workflow is blocked. None: no bound.
+            name: a name that no other living worker has; by default a random one.
+            lease_s: seconds of silence after which a worker is dead. All workers of a group should have the same.
+            retention_s: seconds for which results and ids of ended workflows are kept.
+            history_s: seconds for which histories of successful workflows are kept; by default a day (`ages.carry_ms`).
+            failed_history_s: seconds for which histories of failed workflows are kept; by default as long as results.
+            history_bytes: bytes of histories, about, that are kept of ended workflows of this worker's partitions; by default 1 GiB.
+            collect_every_s: seconds between two rounds of trims and rewrites.
+            ages: ages after which records are rewritten or trimmed.
+            bodies: the threads for steps that are plain functions; by default `ThreadBodies()`, up to 32 threads of this worker.
+            tracing: the maker of spans; by default OpenTelemetry, if it is installed.
+            stuck_after_s: seconds that workflow code may run without an `await` before the workflow is blocked. None: no bound.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
@@ -142,7 +146,7 @@ class Worker:
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._rounding: Final = asyncio.Lock()
         self._unread: Final[dict[int, int]] = {}
-        """Partitions that were claimed, and where, of which is not known yet what is there."""
+        """Claimed partitions whose workflows are not read yet, with the seqnums of their claims."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
         self._blocked_workflows: Final = BlockedWorkflows(self, app, self._takeover, self._peers)
         self._draining: Final = Draining(self, self._partitions)
@@ -167,7 +171,7 @@ class Worker:
     async def __aenter__(self) -> Worker:
         confined.check("a worker")
         if self._draining.task is not None:
-            raise ClosedError(f"worker {self.name} was drained, and takes nothing any more: make a new Worker")
+            raise ClosedError(f"worker {self.name} was drained and runs nothing more: make a new Worker")
         try:
             await self._begin()
         except BaseException as error:
@@ -179,7 +183,7 @@ class Worker:
         self._open, self.finishing = True, False
         self._draining.cut.clear()
         await self._peers.__aenter__()
-        self._peers.since = position = await self._partitions.look()
+        self._peers.since = position = await self._partitions.refresh()
         for name in self._partitions.holders.values():
             self._peers.saw_claim(name, position)
         for one in range(tags.PARTITIONS):
@@ -194,7 +198,7 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop at once. Other workers resume what runs after a lease; call `drain` before this, and they need not wait."""
+        """Stop at once. Other workers resume the workflows after a lease; after `drain` they do not have to wait."""
         confined.check("leaving a worker")
         if self._draining.task is not None:
             self._draining.task.cancel()
@@ -210,25 +214,24 @@ class Worker:
         await self.flow.__aexit__(kind, error, trace)
 
     async def drain(self, *, finish_s: float = FINISH_S) -> list[str]:
-        """Hand everything over to other workers: before a deploy, and on SIGTERM.
+        """Hand all workflows over to other workers, before a deploy and on SIGTERM.
 
-        Nothing new is taken and no step begins. Other workers take over at once what has no running step in its partition, and each other
-        partition when its last step has ended. Steps that run may end, and their outcomes are recorded. A plain function that runs on is
-        left in its thread, which ends with the process. A step whose function does not run, since it waits for a thread or for its next
-        attempt, begins at the other worker.
+        No workflow is claimed and no step begins. Other workers take over each workflow as soon as it has no running step. Running steps
+        may end, and their outcomes are recorded. A plain function that runs longer is left in its thread, which ends with the process. A
+        step that waits for a thread or for its next attempt begins at the other worker.
 
-        The worker is drained also if this call is cancelled. Of several calls the shortest `finish_s` counts, and all return the same. A
-        worker that was drained cannot be entered again. If the cluster does not answer, other workers wait for a lease.
+        The drain continues if this call is cancelled. Of several calls the shortest `finish_s` counts, and all return the same. A drained
+        worker cannot be entered again. If the cluster does not answer, other workers take over after a lease.
 
         Args:
-            finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once. A step that has
-                not ended a second after its cancellation is left behind: its outcome is not recorded.
+            finish_s: seconds after which running steps are cancelled; another worker runs them again. 0: at once. A step that has not
+                ended a second after its cancellation is left behind, and its outcome is not recorded.
 
         Returns:
-            The steps that were cancelled: "charge of order-7".
+            The cancelled steps, as "charge of order-7".
 
         Raises:
-            OnlyInSteps: code of a workflow called it.
+            OnlyInSteps: workflow code called it.
         """
         confined.check("worker.drain()")
         if self._open and (self._draining.task is None or self._draining.task.done()):
@@ -256,7 +259,7 @@ class Worker:
         await self._draining.leave()
 
     async def _stop(self) -> None:
-        """Stop what runs. No step begins from here on, and none ends: those that run are cut off."""
+        """Stop all workflows. Running steps are cut off, and no other step begins."""
         self._open, self.finishing = False, True
         self._takeover.close()
         tasks = list(self._tasks)
@@ -273,18 +276,16 @@ class Worker:
         self.flow.results.follow_all()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:
-        """See `takeover.TakeoverHost`."""
+        """Run a task of the worker until it stops. `about`: the only workflow that an error of the task affects."""
         if self._open:
             self._spawn(work, about)
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:
-        """Run something in the background. `about`: the only workflow that an error of it concerns; "": it concerns all."""
-
         async def run() -> None:
             try:
                 await work()
             except BokiError as error:
-                log.warning("a worker looks again later", worker=self.name, error=repr(error))
+                log.warning(FAILED, worker=self.name, error=repr(error))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
@@ -298,7 +299,7 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- outside of workflows
+    # -- client
 
     async def start(
         self,
@@ -308,7 +309,7 @@ class Worker:
         attributes: Mapping[str, str] | None = None,
         traceparent: str = "",
     ) -> Handle[R]:
-        """See `Flow.start`."""
+        """Start a workflow; see `Flow.start`."""
         return await self.flow.start(call, id=id, attributes=attributes, traceparent=traceparent)
 
     @overload
@@ -318,7 +319,7 @@ class Worker:
     def handle(self, id: str, workflow: Workflow[..., R]) -> Handle[R]: ...
 
     def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
-        """See `Flow.handle`."""
+        """Return the handle of a workflow; see `Flow.handle`."""
         return self.flow.handle(id) if workflow is None else self.flow.handle(id, workflow)
 
     # -- partitions
@@ -335,13 +336,13 @@ class Worker:
                 self._peers.warn_of_namesakes()
                 self._retry()
                 self._keep_schedules()
-                await self._blocked_workflows.look()
+                await self._blocked_workflows.read()
                 await self.locks.tidy()
             except BokiError as error:
-                log.warning("a worker looks again later", worker=self.name, error=repr(error))
+                log.warning(FAILED, worker=self.name, error=repr(error))
 
     def _warn_if_late(self, due_s: float) -> None:
-        """Warn that the event loop stood still since `due_s`, with the steps that may have blocked it."""
+        """Log a warning if the event loop stood still since `due_s`, with the steps that may have blocked it."""
         late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._peers.lease_s)
         if not late_s:
             return
@@ -356,7 +357,7 @@ class Worker:
         )
 
     def _retry(self) -> None:
-        """Try what is set aside again, once this program has another workflow or step than before."""
+        """Retry workflows that are set aside, once this program has other workflows or steps."""
         if self._code != self.flow.app.changes:
             self._code = self.flow.app.changes
             self._blocked_workflows.code_changed()
@@ -364,14 +365,14 @@ class Worker:
                 self._resume(id)
 
     def _keep_schedules(self) -> None:
-        """Set the schedules that this program has now, and did not have at the last look."""
+        """Set the schedules that this program has since the last round."""
         plans = [plan for name, plan in self.flow.app.plans.items() if self._plans_set.get(name) != plan]
         if plans and not self.finishing:
             self._plans_set.update({plan.name: plan for plan in plans})
             self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans_set.get(plan.name) == plan))
 
     def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
-        """See `blocked_workflows.BlockedWorkflowsHost`."""
+        """Note that another worker is being drained, and claim the workflows that it no longer runs."""
         self._peers.saw_leaving(leaving, seqnum)
         self._takeover.worker_drained(leaving.worker)
         if leaving.worker in {*self._partitions.holders.values(), *self._takeover.others.values()}:
@@ -383,7 +384,7 @@ class Worker:
             self._watch()
 
     def _watch(self) -> None:
-        """Others may claim what runs here of partitions that they own, and what is held back here they hold back."""
+        """Leave partitions that other workers own to them: follow fences of workflows that run here, and hold none back."""
         self._takeover.partitions_moved()
         for id, executor in self._executors.items():
             if not self.is_mine(id):
@@ -394,7 +395,7 @@ class Worker:
             self._executors[id].park()
 
     async def _round(self) -> None:
-        """Claims what it should own, and what was left behind."""
+        """Claim the partitions that this worker should own, and workflows of workers that are gone."""
         async with self._rounding:
             if self.finishing:
                 return
@@ -405,7 +406,7 @@ class Worker:
                     self._unread.update(dict.fromkeys(claims, seqnum))
                     break
             if self._unread and not self.finishing:
-                # What was announced of before the claims were known to count is at or below now.
+                # A start that was acknowledged before these claims were known to hold is at or below the current position.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
         for id, who in list(self._takeover.others.items()):
             if self._peers.is_gone(who, id):
@@ -415,14 +416,14 @@ class Worker:
         holders = self._partitions.holders
         gone = [name for name in sorted(set(holders.values())) if self._peers.is_leaving(name)]
         if self._peers.settled():
-            # A holder may be alive and not heard yet: its lease may be longer than this worker has listened.
+            # A holder may be alive and silent so far: its lease may be longer than this worker has listened.
             wanted = assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(gone))
             return to_claim(wanted, holders, self.name, gone, settled=True, lost=self._partitions.lost)
-        # Until others are known, a worker takes what no other has.
+        # Before all living workers are known, a worker claims only partitions without a holder.
         return to_claim(range(tags.PARTITIONS), holders, self.name, gone, settled=False, lost=self._partitions.lost)
 
     async def _load(self, partitions: list[int], seqnum: int) -> None:
-        """What is there of partitions that were claimed at a place. Whoever runs something has seen the time of his own claim."""
+        """Read the workflows of claimed partitions. The clock of the log is read first, so it is past the claims when code runs."""
         await self.log.newest_ms(at_most=seqnum)
         for one in partitions:
             self.follow_sent(one, self._unread[one] + 1)
@@ -435,19 +436,19 @@ class Worker:
             self._unread.pop(one, None)
 
     def follow_sent(self, partition: int, start: int) -> None:
-        """See `blocked_workflows.BlockedWorkflowsHost`."""
+        """Follow messages to workflows of a partition."""
         sent = tags.flow_to(self.flow.group, partition)
         if sent not in self._follower:
             self._follower.add(sent, start, partial(self._receive, partition))
 
     def _receive(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
-        """Takes what was sent to workflows of a partition."""
+        """Process a record with messages to workflows of a partition."""
         if not self._open:
             return
         if not isinstance(item, Read):
             for id in [id for id in (*self._executors, *self._takeover.claiming) if tags.partition_of(id) == partition]:
                 self._spawn(partial(self._read_again, id), about=id)
-            if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
+            if partition in self._partitions.mine:  # trimmed starts are in a checkpoint of the partition
                 self._spawn(partial(self._load_again, partition))
             return
         incoming: dict[str, list[Incoming]] = {}
@@ -470,7 +471,7 @@ class Worker:
             self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
     def is_mine(self, id: str) -> bool:
-        """See `blocked_workflows.BlockedWorkflowsHost`."""
+        """Return True if this worker owns the partition of a workflow."""
         return tags.partition_of(id) in self._partitions.mine
 
     def _deliver(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
@@ -482,7 +483,7 @@ class Worker:
             self._takeover.cancelled(id)
 
     def _terminated(self, id: str) -> None:
-        """Drop a workflow that another process has ended: the next look at it finds its end."""
+        """Drop a workflow that another process terminated; its next claim finds the end."""
         self._park(id)
         if self._open:
             self._takeover.retry(id)
@@ -495,12 +496,11 @@ class Worker:
                 await self._load([partition], position)
 
     def _resume(self, id: str) -> None:
-        """Somebody asks that it be tried again."""
         if self._open and not self.finishing and self.is_mine(id):
             self._takeover.retry(id)
 
     async def _read_again(self, id: str) -> None:
-        """What was trimmed before it was followed is in the history."""
+        """Deliver messages from the history of a workflow, after records were trimmed before they were followed."""
         for one in (await inspection.whole_history(self.log, id)).records:
             if one.incoming:
                 self._deliver(id, one.seqnum, one.time_ms, one.incoming)
@@ -512,7 +512,7 @@ class Worker:
             self._takeover.claim_soon(id)
 
     def run(self, history: History, workflow: Workflow[..., Any], claim: int, *, tells_waiting: bool) -> None:
-        """See `takeover.TakeoverHost`."""
+        """Run a claimed workflow."""
         id = history.started.id
         self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim, tells_waiting=tells_waiting)
@@ -522,61 +522,51 @@ class Worker:
         if not self.is_mine(id):
             self._fences.watch(id, claim)
 
-    # -- what goes
-
     async def collect(self) -> Collected:
-        """Trims what nobody needs any more of the partitions that this worker owns, and of what it runs; one round.
-
-        Raises:
-            Errors of reads and appends: the next round goes on.
-        """
+        """Trim and rewrite old records of this worker's partitions, as each round does. Errors of the log are raised."""
         return await self._upkeep.round()
 
-    # -- Hosting, Host
+    # -- the host of executors and of parts of the worker
 
     @property
     def spans(self) -> Spans:
-        """See `executor.Host`."""
         return self.flow.spans
 
     def owner_of(self, id: str) -> tuple[str, int]:
-        """See `executor.Host`."""
+        """Return this worker's name and its claim of a workflow's partition; ("", 0) if it does not own that."""
         claim = 0
         if self._open and not self.finishing:
             claim = self._partitions.mine.get(tags.partition_of(id), 0)
         return (self.name, claim) if claim else ("", 0)
 
     def began(self, started: Started, seqnum: int) -> None:
-        """See `executor.Host`."""
-        if self._open and not started.at_ms:  # it began when its record was ordered, which a claim reads
+        """Run a workflow that was started in one of this worker's partitions."""
+        if self._open and not started.at_ms:  # the time of its beginning is that of its record, which a claim reads
             self._claim_soon(started.id)
         elif self._open and not self.finishing and not self.runs(started.id):
             records = [RecordedEvents(seqnum, started.at_ms, 0, started=started)]
             self._takeover.begin(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
     def token(self) -> str:
-        """See `family.FamilyHost`."""
         return self.flow.token()
 
     async def end_of(self, id: str, start: int) -> Ended:
-        """See `family.FamilyHost`."""
         return await self.flow.wait(id, start)
 
     def append_later(self, part: Contribution) -> None:
-        """See `family.FamilyHost`."""
         if self._open:
             self._spawn(partial(self.log.append, part, settle=True))
 
     def lost(self, partition: int, claim: int) -> None:
-        """See `composing.ComposerHost`."""
+        """Note that another worker owns a partition."""
         if self._partitions.mine.get(partition) == claim:
             del self._partitions.mine[partition]
             if self._open:
                 self._watch()
-                self._spawn(self._partitions.look)
+                self._spawn(self._partitions.refresh)
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
-        """Perhaps it was started, and is this worker's."""
+        """Run a workflow of this worker's partitions if its start, whose outcome is unknown, was committed."""
         self._spawn(partial(self._claim_if_started, id, error), about=id)
 
     async def _claim_if_started(self, id: str, error: AppendUnknown) -> None:
@@ -585,36 +575,30 @@ class Worker:
             self._claim_soon(id)
 
     def runs(self, id: str) -> bool:
-        """Whether a workflow is run here, or about to be."""
+        """Return True if a workflow runs here or is being claimed."""
         return id in self._executors or self._takeover.is_claiming(id)
 
     @property
     def executors(self) -> Mapping[str, Executor]:
-        """See `draining.DrainingHost`."""
         return self._executors
 
     @property
     def claiming(self) -> list[str]:
-        """See `draining.DrainingHost`."""
         return self._takeover.claiming
 
     def handed_over(self, id: str) -> None:
-        """See `draining.DrainingHost`."""
         self._remove(id)
         self.spans.end(id)
         self.flow.results.follow(id, 1)
 
     def given_up(self) -> None:
-        """See `draining.DrainingHost`."""
         self._watch()
 
     def _remove(self, id: str) -> None:
-        """It is not run here any more."""
         self._executors.pop(id, None)
-        self._fences.leave(id)
+        self._fences.discard(id)
 
     def ended(self, id: str, ended: Ended) -> None:
-        """See `executor.Host`."""
         self._remove(id)
         self._takeover.others.pop(id, None)
         failure = ended.outcome.error
@@ -631,7 +615,6 @@ class Worker:
         self.flow.results.ended(id, ended)
 
     def parked(self, id: str) -> None:
-        """See `executor.Host`."""
         self._remove(id)
         self.spans.end(id)
         if self._open:
@@ -639,7 +622,6 @@ class Worker:
             self.flow.results.follow(id, 1)
 
     def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
-        """See `executor.Host`."""
         self._remove(id)
         self.spans.end(id)
         if not isinstance(error, Exception):
@@ -649,16 +631,13 @@ class Worker:
         self._takeover.blocked(id, error, claim, carried_ms)
 
     def set_aside(self, id: str, error: Exception) -> None:
-        """See `takeover.TakeoverHost`."""
-        self._blocked_workflows.tried(id)
+        self._blocked_workflows.note_tried(id)
         self.flow.results.blocked_here(id, error)
 
     def tried(self, id: str) -> bool:
-        """See `takeover.TakeoverHost`."""
         return self._blocked_workflows.has_tried(id)
 
     def stuck(self, id: str, claim: int, stack: str) -> None:
-        """See `executor.Host`."""
         assert self.watch is not None
         error = stuck(id, stack, self.watch.after_s)
         log.warning(STUCK, id=id, worker=self.name, error=str(error), stack=users_stack(stack))
@@ -668,7 +647,6 @@ class Worker:
 def _histories(
     ages: Ages, history_s: float | None, failed_history_s: float | None, history_bytes: int | None
 ) -> Histories:
-    """Return what of histories is kept; see `Worker`."""
     return Histories(
         ages.carry_ms if history_s is None else round(history_s * 1_000),
         ages.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),

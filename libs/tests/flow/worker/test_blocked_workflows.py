@@ -64,7 +64,7 @@ async def seen(worker: Worker) -> None:
     """Wait until a worker has looked at all that was recorded of blocked workflows."""
     last = await worker.log.append(Contribution((tags.flow_blocked("shop"),), {}, (Resumed("nobody"),)))
     await until(lambda: worker._follower.position >= last)
-    await worker._blocked_workflows.look()
+    await worker._blocked_workflows.read()
     await until(lambda: not worker._takeover.claiming)
 
 
@@ -295,7 +295,7 @@ async def test_a_program_that_gets_the_code_later_tries_it_then(cluster: MemoryC
                 return ["from the notebook"]
 
             worker._retry()
-            await worker._blocked_workflows.look()
+            await worker._blocked_workflows.read()
             assert await handle.result(blocked="wait") == ["from the notebook"]
 
 

@@ -231,7 +231,7 @@ async def test_a_worker_that_dies_while_it_is_drained_is_taken_over_after_a_leas
     shop = Shop()
     async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, shop.app, "new", lease_s=LEASE_S) as new:
         async with working(cluster, shop.app, "old", lease_s=LEASE_S) as old:
-            await old._partitions.look()
+            await old._partitions.refresh()
             await old._partitions.claim(range(tags.PARTITIONS))
             await old.start(shop.pays.call("hangs"), id="hangs")
             await until(lambda: "hangs" in shop.ran)

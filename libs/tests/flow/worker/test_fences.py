@@ -70,8 +70,8 @@ async def test_own_claims_are_passed_and_those_of_others_are_reported_until_left
         seen = await claim(log, "you")
         await until(lambda: follower.position >= seen)
         await until(lambda: taken == ["x"])
-        fences.leave("x")
-        fences.leave("x")
+        fences.discard("x")
+        fences.discard("x")
         assert tags.flow_own("x") not in follower
         await fences.close()
 

@@ -26,7 +26,7 @@ async def owner_of(cluster: MemoryCluster, name: str, calls: list[str]) -> Parti
     made = PartitionOwner(
         log, "g", name, lambda: calls.append("changed"), lambda one, _: calls.append(f"{one.worker} left")
     )
-    await made.look()
+    await made.refresh()
     return made
 
 
@@ -38,10 +38,10 @@ async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: Memor
     assert b.holders == {1: "a", 2: "a"}
     second = await b.claim([2])
     assert second > first and b.mine == {2: second} and not calls
-    await a.look()
+    await a.refresh()
     assert a.mine == {1: first} and a.holders == {1: "a", 2: "b"} and calls == ["changed"]
     assert await b.leave([]) and not b.mine
-    await a.look()
+    await a.refresh()
     assert calls[1:] == ["b left", "changed"] and 2 not in a.holders
     late: list[str] = []
     await owner_of(cluster, "c", late)
@@ -63,12 +63,12 @@ async def test_a_claim_that_was_replaced_before_its_answer_is_no_longer_held(clu
     b = await owner_of(cluster, "b", [])
     log = AnswersLate((await cluster.connect()).book("shop"))
     a = PartitionOwner(log, "g", "a", lambda: None, lambda one, at: None)
-    await a.look()
+    await a.refresh()
 
     async def replaced() -> None:
-        await b.look()
+        await b.refresh()
         assert await b.claim([2])
-        await a.look()
+        await a.refresh()
 
     log.meanwhile = replaced
     first = await a.claim([1, 2])
@@ -82,11 +82,11 @@ async def test_one_record_gives_up_all_partitions_and_tells_which_ones_are_kept(
     log = Log((await cluster.connect()).book("shop"))
     c = PartitionOwner(log, "g", "c", lambda: None, lambda one, at: told.append((one, at)))
     await a.claim([1, 2, 3])
-    await b.look()
+    await b.refresh()
     second = await b.claim([2])
     assert second and not await a.leave([1]) and sorted(a.mine) == [1, 3], "one moved: it is to try again"
     assert await a.leave([1]) and not a.mine and a.holders == {2: "b"}
-    await c.look()
+    await c.refresh()
     assert set(told) == {(Leaving("g", "a", (1,)), told[0][1])} and told[0][1] > second
     assert c.holders == {2: "b"} and await c.claim([1, 3])
     assert not await a.claim([1]), "it takes nothing that another one has by now"
@@ -132,7 +132,7 @@ class TrimmedUnder:
 async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
     log = Log((await cluster.connect()).book("shop"))
     owner = PartitionOwner(log, "shop", "a.1", lambda: None, lambda one, _: None)
-    await owner.look()
+    await owner.refresh()
     await owner.claim([3])
     return TrimmedUnder((await cluster.connect()).book("shop"), owner, times)
 
@@ -145,8 +145,8 @@ async def test_a_worker_begins_while_a_collector_trims_claims_under_it(cluster: 
 
 
 async def test_who_owns_what_is_not_looked_at_for_ever(cluster: MemoryCluster) -> None:
-    book: Any = await under_trims(cluster, partition_owner.LOOKS + 1)
+    book: Any = await under_trims(cluster, partition_owner.READ_ATTEMPTS + 1)
     owner = PartitionOwner(Log(book), "shop", "b", lambda: None, lambda one, _: None)
     with pytest.raises(boki.Trimmed):
-        await owner.look()
-    assert book.left == 1 and await owner.look()
+        await owner.refresh()
+    assert book.left == 1 and await owner.refresh()

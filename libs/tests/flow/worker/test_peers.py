@@ -152,7 +152,7 @@ async def test_workers_that_disagree_move_a_partition_once_a_beat() -> None:
             taking.add(asyncio.create_task(rival.claim(list(range(tags.PARTITIONS)))))
 
         rival = PartitionOwner(log, GROUP, "rival.1", take, lambda one, at: None)
-        await rival.look()
+        await rival.refresh()
         await rival.claim(list(range(tags.PARTITIONS)))
         async with Follower(log) as follower, Worker(App(GROUP), await slow_log(cluster), lease_s=3):
             for partition in range(tags.PARTITIONS):
