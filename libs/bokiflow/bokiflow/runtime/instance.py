@@ -66,7 +66,7 @@ from bokilib.errors import AtomicTooLarge, NotEncodable
 from bokilib.records.codec import Json
 
 _UNIT: Final = 2.0**-53
-WORDS_CHARS: Final = 200
+MESSAGE_CHARS: Final = 200
 WAITS_SHOWN: Final = 6
 """Waits that the message of a NonDeterminism lists."""
 RESTART_BYTES: Final = EVENT_BYTES - 32_768
@@ -270,10 +270,10 @@ class Instance:
         if isinstance(recorded, events.Patched):  # a drain may hold back earlier effects (`record_batcher`)
             self._bring_forward(recorded)
         if not self.effects:
-            raise self._other(_words(recorded), self._waiting_for(recorded.key))
+            raise self._mismatch(_describe(recorded), self._waiting_for(recorded.key))
         made, _ = self.effects.popleft()
         if made != recorded:
-            raise self._other(_words(recorded), _words(made))
+            raise self._mismatch(_describe(recorded), _describe(made))
         if isinstance(recorded, Begun):
             self.begun.add(recorded.key)
 
@@ -303,46 +303,46 @@ class Instance:
 
     def _deliver(self, event: Own | Incoming, time_ms: int) -> None:
         if isinstance(event, events.Stepped | events.Transacted):
-            self._at(event.at_ms)
-            self._stepped(event)
+            self._advance_time(event.at_ms)
+            self._deliver_result(event)
         elif isinstance(event, events.Queued | events.Locked):
-            self._at(event.at_ms)
-            self._queued(event)
+            self._advance_time(event.at_ms)
+            self._deliver_lock(event)
         elif isinstance(event, events.Fired):
-            self._at(event.at_ms)
+            self._advance_time(event.at_ms)
             if event.key not in self._loop.timers:
-                raise self._other(f"a timer ({event.key})", self._waiting_for(event.key))
+                raise self._mismatch(f"a timer ({event.key})", self._waiting_for(event.key))
             self._run(lambda: self._loop.fire(event.key))
         else:
-            self._at(time_ms)
-            self._incoming(event)
+            self._advance_time(time_ms)
+            self._deliver_incoming(event)
 
-    def _at(self, time_ms: int) -> None:
+    def _advance_time(self, time_ms: int) -> None:
         self._loop.now_ms = max(self._loop.now_ms, time_ms)
 
-    def _stepped(self, event: events.Stepped | events.Transacted) -> None:
+    def _deliver_result(self, event: events.Stepped | events.Transacted) -> None:
         wait = self.pending.get(event.key)
         expected = f"step {event.name!r} ({event.key})"
         if wait is None:
-            raise self._other(expected, self._waiting_for(event.key))
+            raise self._mismatch(expected, self._waiting_for(event.key))
         if wait.name != event.name:
-            raise self._other(expected, self._at_place(f"step {wait.name!r}", event.key))
+            raise self._mismatch(expected, self._at_place(f"step {wait.name!r}", event.key))
         if wait.digest != event.digest:
             found = self._at_place(f"the same with arguments {wait.digest}", event.key)
-            raise self._other(f"{expected} with arguments {event.digest}", found)
+            raise self._mismatch(f"{expected} with arguments {event.digest}", found)
         if isinstance(event, events.Stepped) and event.part is not None:
             self.parts.add([event.part])
         self._resolve(event.key, wait, event.outcome)
 
-    def _queued(self, event: events.Queued | events.Locked) -> None:
+    def _deliver_lock(self, event: events.Queued | events.Locked) -> None:
         wait = self.pending.get(event.key)
         if wait is None or not wait.lock or wait.name != event.name:
-            raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for(event.key))
+            raise self._mismatch(f"lock {event.name!r} ({event.key})", self._waiting_for(event.key))
         entry = self.locks.queued[event.key] = LockEntry(event.key, event.name, event.number)
         if isinstance(event, events.Locked):
             self._resolve(event.key, wait, Outcome(entry.number))
 
-    def _incoming(self, event: Incoming | Own) -> None:
+    def _deliver_incoming(self, event: Incoming | Own) -> None:
         if isinstance(event, events.ChildEnded):
             wait = self.pending.get(event.key)
             if wait is not None and wait.child == event.child:
@@ -417,7 +417,7 @@ class Instance:
         if self.outcome is not None:
             error = self.outcome.error
             return "code that has ended" + (
-                "" if error is None else f" with {error.type}: {error.message[:WORDS_CHARS]}"
+                "" if error is None else f" with {error.type}: {error.message[:MESSAGE_CHARS]}"
             )
         waits = [(at, f"{wait.kind} {wait.name!r}") for at, wait in self.pending.items()]
         waits += [(at, "timer") for at in self._loop.timers]
@@ -431,7 +431,7 @@ class Instance:
         place = self._loop.place_of(key)
         return f"{what} ({key}), {place}" if place else f"{what} ({key})"
 
-    def _other(self, expected: str, found: str) -> NonDeterminism:
+    def _mismatch(self, expected: str, found: str) -> NonDeterminism:
         return NonDeterminism(
             f"workflow {self.id!r} ({self.workflow.name}) does not do what its history says: expected {expected}, found {found}; "
             "bring back the code that began it, or tell the versions apart with bokiflow.patched(...)",
@@ -460,7 +460,7 @@ class Instance:
         return self._result(step.signature, key, wait, outcome)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        stored = _small(workflow.signature.encode(args, options))
+        stored = _bounded_json(workflow.signature.encode(args, options))
         key = self._loop.next_key()
         child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
@@ -481,14 +481,14 @@ class Instance:
     ) -> None:
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
         self.effects.append(
-            (made, ChildStart(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes))
+            (made, ChildStart(workflow, _bounded_json(args), detached=True, due_ms=due_ms, attributes=attributes))
         )
 
     def _within(self) -> EnclosingTransaction | None:
         """Return what the next part of the enclosing transaction begins with. Raises InvalidArgument, AtomicTooLarge."""
         within = self.parts.next()
         if within is not None:
-            _check_small(size_of(within), "a transaction across workflows")
+            _check_size(size_of(within), "a transaction across workflows")
         return within
 
     async def _wait(self, key: str, wait: _Wait, *, part: bool = False) -> Outcome:
@@ -567,19 +567,19 @@ class Instance:
         return await self._signals.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
-        made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
+        made = events.Emitted(self.id, self._loop.next_key(), topic, _bounded_json(value))
         self.effects.append((made, ChildStart()))
 
     def send(self, id: str, topic: str, value: object) -> None:
         key = self._loop.next_key()
-        notice = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
+        notice = events.Signalled(id, topic, _bounded_json(value), f"{self.id}/{key}")
         self.effects.append((events.Sent(self.id, key, id, topic), ChildStart(notice=notice)))
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         if self.started.within is not None:
             raise InvalidArgument("expected a workflow of its own, found a part of a transaction, which cannot restart")
         stored = self.workflow.signature.encode(args, options)
-        _check_small(
+        _check_size(
             size_of([stored, self.unreceived]), "arguments of a restart, with unreceived signals,", RESTART_BYTES
         )
         raise RestartRequested(args, options)
@@ -611,17 +611,17 @@ def _fault_of(error: BaseException | None) -> Exception | None:
     return error if isinstance(error, SET_UP) and not is_rebuilt(error) else None
 
 
-def _small(value: object) -> Json:
+def _bounded_json(value: object) -> Json:
     made = as_json(value)
-    _check_small(size_of(made), "a value")
+    _check_size(size_of(made), "a value")
     return made
 
 
-def _check_small(size: int, what: str, limit: int = SHARED_BYTES) -> None:
+def _check_size(size: int, what: str, limit: int = SHARED_BYTES) -> None:
     if size > limit:
         raise AtomicTooLarge(f"expected {what} of up to {limit} bytes, found {size}", expected=limit, found=size)
 
 
-def _words(event: Effect) -> str:
+def _describe(event: Effect) -> str:
     fields = ", ".join(f"{name}={getattr(event, name)!r}" for name in event.__struct_fields__ if name != "id")
     return f"{type(event).__name__}({fields})"

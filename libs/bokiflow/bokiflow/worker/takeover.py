@@ -239,14 +239,14 @@ class Takeover:
             vain = await self._begun_in_vain(state, id)
             if vain is None:
                 return
-            there = await inspection.started_call(host.log, id, state)
-            if there is None:
+            call = await inspection.started_call(host.log, id, state)
+            if call is None:
                 return
             pause_ms = held_back.pause_ms(id, state.claim, vain, self._peers.lease_s)
             claimed = Claimed(
-                *(id, host.name, 0, there.start, there.name, there.digest, there.group), vain=vain, pause_ms=pause_ms
+                *(id, host.name, 0, call.start, call.name, call.digest, call.group), vain=vain, pause_ms=pause_ms
             )
-            lacking = self._lacking(there.name)
+            lacking = self._lacking(call.name)
             if lacking is not None and not owned:
                 return
             if lacking is not None:
@@ -302,9 +302,8 @@ class Takeover:
         since = inspection.SinceClaim(state.vain)
         if state.vain and self._is_lost(state.owner):  # a first begin in vain holds nothing back, so it needs no read
             since = await inspection.since_claim(self._host.log, id, state)
-        lost = self._is_lost(
-            state.owner
-        )  # read again: during the read above this worker may have learned that the other one was drained
+        # Asked again: during the read this worker may have learned that the other one was drained.
+        lost = self._is_lost(state.owner)
         vain = held_back.begun_in_vain(since.vain, lost=lost, progressed=since.progressed)
         if id in self._resumed:
             return 0
@@ -422,10 +421,10 @@ class Takeover:
 async def record_blocked(opened: Log, place: records.InstanceStreams, error: Exception, claim: int) -> None:
     """Record that a workflow is blocked, unless another claim has replaced `claim`, under which it ran here."""
     state = await inspection.newest(opened, place.id)
-    there = None if state is None else await inspection.started_call(opened, place.id, state)
-    if state is None or there is None or state.claim != claim:
+    call = None if state is None else await inspection.started_call(opened, place.id, state)
+    if state is None or call is None or state.claim != claim:
         return
-    given_up = Claimed(place.id, "", 0, there.start, there.name, there.digest, there.group, blocked=reason(error))
+    given_up = Claimed(place.id, "", 0, call.start, call.name, call.digest, call.group, blocked=reason(error))
     try:
         await opened.append(records.claim(place, given_up, claim, None), settle=True)
     except Conflict:

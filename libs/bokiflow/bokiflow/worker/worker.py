@@ -408,8 +408,8 @@ class Worker:
             if self._unread and not self.finishing:
                 # A start that was acknowledged before these claims were known to hold is at or below the current position.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
-        for id, who in list(self._takeover.others.items()):
-            if self._peers.is_gone(who, id):
+        for id, worker in list(self._takeover.others.items()):
+            if self._peers.is_gone(worker, id):
                 self._claim_soon(id)
 
     def _to_claim(self) -> list[int]:

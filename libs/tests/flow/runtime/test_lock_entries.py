@@ -1,4 +1,4 @@
-"""One lock is asked for after the other, and who is cancelled while he waits for his turn gives it on."""
+"""A workflow requests one lock at a time, and a task that is cancelled while it waits passes its turn on."""
 
 from __future__ import annotations
 

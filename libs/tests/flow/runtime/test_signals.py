@@ -1,4 +1,4 @@
-"""Values by topic: each is received once, in order, also where who waits is cancelled."""
+"""Signals by topic: each is received once, in order, also when a waiting task is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a transaction: what each begins with, what goes back, which children were called for nothing."""
+"""Parts of a transaction: what each begins with, and what its caller gets."""
 
 from __future__ import annotations
 
