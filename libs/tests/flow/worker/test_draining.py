@@ -260,7 +260,7 @@ async def test_a_drain_takes_at_most_one_record_for_each_workflow_that_it_keeps(
         shop.may_end.set()
         assert await draining == []
         told = [one for one in await events(old, tags.flow_blocked("shop")) if isinstance(one, Leaving)]
-        assert told[-1].runs == told[-1].keeps == () and len(told) <= 1 + len(ids)
+        assert not told[-1].runs and not told[-1].keeps and len(told) <= 1 + len(ids)
         assert all(set(one.runs) <= set(before.runs) for before, one in pairwise(told))
 
 
