@@ -23,8 +23,8 @@ from bokiflow.client.handles import Handle
 from bokiflow.client.results import OnBlocked, OnMissing, Results
 from bokiflow.client.schedules import Schedules
 from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
-from bokiflow.execute.hosting import Hosting, Nobody
 from bokiflow.execute.traces import Spans, Tracing
+from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import forks, inspection
 from bokiflow.history.fork_rules import forked
 from bokiflow.history.inspection import BlockedWorkflow, Known, StartedCall
@@ -62,7 +62,7 @@ class Flow:
         book: BookPort | Log,
         *,
         hook: PayloadHook | None = None,
-        hosting: Hosting | None = None,
+        hosting: WorkerHost | None = None,
         random: Tokens | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class Flow:
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.results: Final = Results(self.log)
         self.spans: Final = Spans(tracing)
-        self._hosting: Final = hosting or Nobody()
+        self._hosting: Final = hosting
         self.schedules: Final = Schedules(self)
         self._random: Final = random or boki.SystemRandom()
 
@@ -136,7 +136,7 @@ class Flow:
             started = msgspec.structs.replace(started, due_ms=due_ms)
         place = records.InstanceStreams(chosen, self.group)
         while True:
-            owner, claim = self._hosting.owner_of(chosen)
+            owner, claim = ("", 0) if self._hosting is None else self._hosting.owner_of(chosen)
             mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
             part = records.start(mine, claim)
             try:
@@ -145,12 +145,14 @@ class Flow:
                 moved = self.log.moved(part.expect, conflict)
                 if place.fence in moved or not moved:
                     return await self._attach(call, mine)
-                self._hosting.lost(place.partition, claim)
+                if self._hosting is not None:
+                    self._hosting.lost(place.partition, claim)
                 continue
             except AppendUnknown as unknown:
-                self._hosting.unsure(chosen, unknown)
+                if self._hosting is not None:
+                    self._hosting.unsure(chosen, unknown)
                 raise
-            if owner:
+            if self._hosting is not None and owner:
                 self._hosting.began(mine, seqnum)
             return Handle(self, chosen, call.workflow, start=seqnum)
 
@@ -249,7 +251,7 @@ class Flow:
 
     async def wait(self, id: str, start: int, *, blocked: OnBlocked = "wait", missing: OnMissing = "wait") -> Ended:
         """Wait for the end of a workflow as `Handle.result` does, and return it."""
-        here = self._hosting.runs(id)
+        here = self._hosting is not None and self._hosting.runs(id)
         return await self.results.wait(id, start, follow=not here, blocked=blocked, missing=missing)
 
     async def known(self, id: str) -> Known | None:

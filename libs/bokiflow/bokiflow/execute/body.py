@@ -1,4 +1,4 @@
-"""One step's body: attempts, time-outs, and what came of it. It runs on the outer loop, and knows nothing of the workflow."""
+"""Runs the body of one step: attempts, time-outs and the outcome. It runs on the worker's event loop, and does not use the workflow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bokiflow.runtime.retry_rules import next_delay_s
 from bokilib.errors import NotEncodable
 
 EXHAUSTED_S: Final = 5.0
-"""Until the next look at whether a thread is free, when all run functions that were given up."""
+"""Seconds until a step tries again to get a thread, when all run functions that timed out or were cancelled."""
 SAID_EVERY_S: Final = 1.0
-"""Between two lines about failed attempts of one step."""
+"""Seconds between two log lines about failed attempts of one step."""
 
 log = get_logger(__name__)
 
@@ -40,7 +40,7 @@ class Gate:
     """
 
     def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
-        """`closed`: may be called in any thread."""
+        """Make a gate. `closed` tells whether it is closed, and may be called in any thread."""
         self.began = False
         self._closed: Final = closed
 
@@ -87,7 +87,7 @@ class FailedAttempts:
 
 
 class Tried(NamedTuple):
-    """What came of a body, at which attempt."""
+    """The outcome of a body, and the number of its attempts."""
 
     outcome: Outcome
     attempts: int
@@ -105,13 +105,22 @@ async def run_body(
 ) -> Tried:
     """Run a body of a workflow until it returns, or fails for good.
 
-    Args:
-        workflow: its id. names: of the module of the workflow. said: what logs attempts that are retried; None: nothing does.
+    Everything that it raises is its outcome, SystemExit and GeneratorExit too, which no `Retry` retries.
 
-    Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
+    Args:
+        step: the step.
+        args: the positional arguments.
+        options: the keyword arguments.
+        bodies: the threads of plain functions.
+        workflow: the id of the workflow.
+        names: the names of the module of the workflow.
+        gate: the gate that each attempt passes.
+        said: logs attempts that are retried.
 
     Raises:
-        CancelledError. KeyboardInterrupt: a person interrupted the program. NotBegun: its gate is closed, and no attempt runs.
+        CancelledError: the task was cancelled.
+        KeyboardInterrupt: a person interrupted the program.
+        NotBegun: the gate is closed, and no attempt runs.
     """
     gate, attempt = gate or Gate(), 0
     while True:
@@ -143,8 +152,8 @@ async def _attempt(
     """Run a body once.
 
     Raises:
-        TimeoutError: it ran for longer than its `timeout_s`, which leaves out the wait for a thread; its cause shows where an
-            `async def` waited.
+        TimeoutError: the body ran for longer than its `timeout_s`, which does not include the wait for a thread. The cause shows where
+            an `async def` waited.
     """
     timeout_s = step.how.timeout_s
     limit = asyncio.timeout(timeout_s if step.is_async else None)

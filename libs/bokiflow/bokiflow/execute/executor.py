@@ -1,33 +1,42 @@
-"""Runs one workflow against the log: delivers to its code what comes, appends what it did, runs what it asked for.
+"""Runs one workflow against the log: delivers events to its code, appends what the code did, and runs the bodies that it asked for.
 
-- All its records expect its claim. A Conflict on it means that somebody else runs the workflow now: it stops, and nothing that it
-  had not in the log has happened for anybody.
-- A result is delivered to the code at once, and is in the next record together with what the code did then; bodies and answers
-  wait until that is in the log.
-- What the code looks at (`Instance.look`) is delivered before anything else, once all deliveries before it are in the log.
-- The code is run from callbacks of the outer loop. Appends and bodies are tasks.
+Everything that happens to the workflow comes through its inbox, or is the result of its *operation*: the one append or read that is under
+way. Each calls `Executor._turn`, in a callback of the event loop since it runs the code. A turn reads from top to bottom:
+
+    replay the history                 until its end, or until the code reads the log
+    deliver the items of the inbox     and collect the effects and commands of the code after each
+    begin the next operation           a checkpoint, a record, or a read of the log by the code
+
+- Every record expects the claim. After a Conflict another worker runs the workflow: it stops here, and whatever it had not in the log has
+  not happened for anybody.
+- An outcome is delivered to the code at once. It is in the next record, together with the effects that followed. Bodies and answers wait
+  until that record is in the log.
+- While a record is appended, deliveries go on and fill the next record. During an *exclusive* operation nothing is delivered: a record of
+  its own (a transaction, an entry in a lock's queue), or a read of the log by the code (`Instance.look`), which is answered before anything
+  else is delivered, once all deliveries before it are in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
+from boki_common.errors import BokiError, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.code_watch import CodeStuck
 from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck
-from bokiflow.execute import composing, family, looking
-from bokiflow.execute.carrying import Carrying
-from bokiflow.execute.composing import Composer
-from bokiflow.execute.family import CalledParts
-from bokiflow.execute.hosting import Host
-from bokiflow.execute.timers import DurableTimers, TimerDue
-from bokiflow.execute.under_way import Body, BodyEnded, Received, StepWithdrawn, Turn, UnderWay
+from bokiflow.execute import transaction_children
+from bokiflow.execute.checkpoint_requests import CheckpointRequests
+from bokiflow.execute.inbox import BodyEnded, Inbox, Item, LockTurn, Received, StepWithdrawn, TimerDue
+from bokiflow.execute.record_builder import RecordBuilder, last_event
+from bokiflow.execute.running_tasks import Body, RunningTasks
+from bokiflow.execute.timers import DurableTimers
+from bokiflow.execute.transaction_children import CalledParts
+from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import history_checkpoint
 from bokiflow.locks import lock_room
 from bokiflow.locks.lock_room import Ready
@@ -45,33 +54,40 @@ from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer, Snapshot
 from bokiflow.runtime.instance import Instance
 from bokiflow.runtime.lock_entries import TakeLock
 from bokiflow.runtime.transactional import ReadyTransaction, TransactionCommit
+from bokilib.pauses import pauses
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
-_Item: TypeAlias = BodyEnded | StepWithdrawn | TimerDue | Turn | Received | ReadyTransaction | Ready
 
-
-class _Faulted(NamedTuple):
-    """The program's set-up is wrong: the workflow is blocked once what was delivered to its code is in the log."""
+class _SetUpError(NamedTuple):
+    """An error of the program's set-up: it blocks the workflow once everything that was delivered to the code is in the log."""
 
     error: Exception
 
 
-_After: TypeAlias = Body | events.Ended | events.Restarted | _Faulted
+class _Raised(NamedTuple):
+    """The error of an operation."""
+
+    error: BaseException
+
+
+_After: TypeAlias = Body | events.Ended | events.Restarted | _SetUpError
 
 
 class Executor:
-    """See the module.
+    """The executor of one workflow, under one claim.
 
     Attributes:
-        id: of the workflow. instance: its code. position: what comes from others at or below it was delivered already.
+        id: the id of the workflow.
+        instance: its code.
+        position: the seqnum up to which events of others were put into the inbox.
     """
 
     def __init__(
         self,
-        host: Host,
+        host: WorkerHost,
         history: History,
         workflow: Workflow[..., Any],
         claim: int,
@@ -79,252 +95,349 @@ class Executor:
         *,
         tells_waiting: bool = False,
     ) -> None:
-        """
+        """Prepare to run a workflow; `begin` runs it.
+
         Args:
-            claim: seqnum of its claim. position: up to where its history was read.
-            tells_waiting: record `Waits` the first time that the workflow runs nothing.
+            host: the worker.
+            history: the history of the workflow, as of `position`.
+            workflow: its definition.
+            claim: the seqnum of the claim.
+            position: the seqnum up to which the history was read.
+            tells_waiting: record `Waits` the first time that nothing of the workflow is under way.
         """
         self.id: Final = history.started.id
         self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
         self._host = host
         self._start: Final = history.start
-        self._watch_code()
-        self._composer: Final = Composer(
-            host, records.InstanceStreams(self.id, history.started.group), claim, history.start
-        )
+        self._set_up_instance()
+        place = records.InstanceStreams(self.id, history.started.group)
+        self._builder: Final = RecordBuilder(host, place, claim, history.start)
+        self._batcher: Final[RecordBatcher[_After]] = RecordBatcher(position, bytes_of(history))
         self._topics: Final = dict.fromkeys(history.topics)
-        self._flush: Final[RecordBatcher[_After]] = RecordBatcher(position, bytes_of(history))
-        self._inbox: deque[_Item] = deque()
-        self._called: Final = CalledParts(self._abandon, self._schedule)
-        self._under_way: Final = UnderWay(
-            host, history.begins, history.start, self._composer.held, self._ended, self._moved, self._called
+        self._inbox: Final = Inbox(self._turn)
+        self._called: Final = CalledParts(self._abandon, self._inbox.wake)
+        self._tasks: Final = RunningTasks(
+            host, history.begins, history.start, self._builder.held, self._inbox.put, self._claim_moved, self._called
         )
+        self._timers: Final = DurableTimers(host.log, self._inbox.put, by_calendar=workflow.by_calendar)
+        self._checkpoints: Final = CheckpointRequests(host, self._builder, history.carried_ms)
         self._parts_left: list[Attempted] = []
         """Parts of transactions that were called under earlier claims, and that the history does not account for."""
-        self._appending: asyncio.Task[None] | None = None
-        self._outer: Final = asyncio.get_running_loop()
-        self._scheduled = False
+        self._loop: Final = asyncio.get_running_loop()
+        self._replay: Iterator[None] | None = None
+        """The rest of the replay; None after it."""
+        self._operation: asyncio.Task[Any] | None = None
         self._exclusive = False
         self._ending = False
-        self._end_waits: Outcome | None = None
-        """The outcome of the code, while starts of parts are under way that have to be cancelled before the end."""
-        self._over = False
+        """The code has ended, or is to be blocked: nothing is delivered to it."""
+        self._outcome: Outcome | None = None
+        """The outcome of code that has ended, while starts of parts are appended that have to be cancelled before the end."""
+        self._stopped = False
         self._tells_waiting = tells_waiting
-        self._carrying: Final = Carrying(host, self._composer, history.carried_ms)
-        self._timers: Final = DurableTimers(host.log, self._ended, by_calendar=workflow.by_calendar)
 
-    # -- from outside
+    # -- for the worker
 
     def begin(self, records: Sequence[RecordedEvents]) -> None:
-        """Runs it from what its history has, soon."""
+        """Replay the history, and run the workflow from there."""
         if self._host.finishing:
             self.finish()
         self._parts_left = parts_left(records)
-        replay = self.instance.replaying(in_order(records), self._start)
-        self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
+        self._replay = self.instance.replaying(in_order(records), self._start)
+        self._inbox.wake()
 
     def receive(self, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
-        """Takes what others sent; what it has already is passed."""
-        if seqnum <= self.position or self._over:
-            return
-        self.position = seqnum
-        self._inbox.extend(Received(seqnum, time_ms, event) for event in incoming)
-        self._schedule()
+        """Take the events of a record that others sent, unless they are known."""
+        if seqnum > self.position and not self._stopped:
+            self.position = seqnum
+            for event in incoming:
+                self._inbox.put(Received(seqnum, time_ms, event))
 
     def finish(self) -> None:
         """Begin no step from now on: the worker is being drained, and the next one begins them."""
-        self._flush.hold(self._may_happen)
-        self._under_way.withdraw()
+        self._batcher.hold(self._may_happen)
+        self._tasks.withdraw()
 
     def _may_happen(self, after: _After) -> bool:
-        """Return whether something may happen that waits for a record of which a part is held back: bodies asked for before that."""
-        held = {getattr(entry.event, "key", "") for entry in self._flush.held}
+        """Return True for bodies whose commands were recorded although a part of the record is held back."""
+        held = {getattr(entry.event, "key", "") for entry in self._batcher.held}
         return isinstance(after, Body) and after.key not in held
 
-    def close(self) -> list[asyncio.Task[None]]:
-        """Stop it where it is: the worker that claims it next resumes it. Return the cancelled tasks that end now.
+    def checkpoint(self) -> asyncio.Future[bool]:
+        """Request a checkpoint of the history. The result tells whether older records were trimmed; not if the workflow stops first."""
+        requested = self._checkpoints.request()
+        if self._stopped:
+            self._checkpoints.abandon()
+        else:
+            self._inbox.wake()
+        return requested
 
-        Once they have ended, each record that was under way is in the log, or never will be. A body that swallows its cancellation may run
+    def park(self) -> None:
+        """Stop here, since another worker may run the workflow."""
+        if not self._stopped:
+            self._stop()
+            self._host.parked(self.id)
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Stop here; return the cancelled tasks that end now. The worker that claims the workflow next resumes it.
+
+        Once they have ended, each record that was appended is in the log, or never will be. A body that swallows its cancellation may run
         on; nothing of it is recorded.
         """
-        appending, ending = self._appending, self._stop()
-        if appending is not None and appending is not asyncio.current_task():
-            appending.cancel()
-            ending.append(appending)
+        operation, ending = self._operation, self._stop()
+        if operation is not None and operation is not asyncio.current_task():
+            operation.cancel()
+            ending.append(operation)
         return ending
 
-    def carry(self) -> asyncio.Future[bool]:
-        """Makes a checkpoint of its history, so that older records may go; whether it did, later: not if it is over before."""
-        carrying = self._carrying.ask()
-        if self._over:
-            self._carrying.not_done()
-        else:
-            self._schedule()
-        return carrying
+    def _stop(self) -> list[asyncio.Task[None]]:
+        self._stopped = True
+        ending = self._tasks.stop_all()
+        self._timers.stop()
+        self._inbox.close()
+        self.instance.drop()
+        self._checkpoints.abandon()
+        return ending
 
     @property
     def carried_ms(self) -> int:
-        """When its oldest record was written, by the clock of the log."""
-        return self._carrying.carried_ms
+        """When its oldest record was written, in milliseconds by the clock of the log."""
+        return self._checkpoints.carried_ms
 
     @property
     def claim(self) -> int:
-        """Under which it runs."""
-        return self._composer.held[self._composer.place.fence] or 0
-
-    @property
-    def _now_ms(self) -> int:
-        """Of what is delivered now."""
-        return max(self.instance.now_ms, self._host.log.now_ms())
+        """The seqnum of the claim under which it runs."""
+        return self._builder.held[self._builder.place.fence] or 0
 
     @property
     def running_steps(self) -> list[str]:
         """Names of steps whose functions run."""
-        return self._under_way.steps
+        return self._tasks.steps
 
     def steps_since(self, since_s: float) -> list[str]:
-        """See `under_way.UnderWay`."""
-        return self._under_way.steps_since(since_s)
+        """Return the steps that may have blocked the event loop since then; see `RunningTasks`."""
+        return self._tasks.steps_since(since_s)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is under way: it waits for a time, or for others, or its end is held back."""
-        return self._under_way.nothing and not self.recording
+        """True if nothing of it is under way: it waits for a time, or for others, or its end is held back."""
+        return self._tasks.idle and not self.recording
 
     @property
     def recording(self) -> bool:
-        """Whether a record of it is under way, or due as soon as its code has run."""
-        waiting = self._inbox and not (self._ending and self._flush.held)
-        return bool(self._appending or waiting or self._scheduled)
+        """True if a record of it is being appended, or will be after the next turn."""
+        waiting = self._inbox.items and not (self._ending and self._batcher.held)
+        return bool(self._operation or waiting or self._inbox.scheduled)
 
-    # -- running the code
+    # -- a turn
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        if self._over:
-            return
-        try:
-            call()
-        except (NonDeterminism, WorkflowStuck) as error:
-            self._block(error)
-        except CodeStuck as stopped:
-            assert self._host.watch is not None
-            self._block(stuck(self.id, self.instance.stack_of(stopped.stack), self._host.watch.after_s))
-        except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
-            log.error("a workflow cannot be run", id=self.id, error=repr(error))
-            self._block(error)
+    def _turn(self) -> None:
+        self._guarded(self._advance)
 
-    def _watch_code(self) -> None:
-        watch = self._host.watch
-        guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
-        self.instance.watch(guard, self._block)
-        self.instance.log, self.instance.start = self._host.log, self._start
+    def _advance(self) -> None:
+        if self._replay is not None and not self._exclusive:
+            self._continue_replay(self._replay)
+        if self._replay is None:
+            self._deliver_items()
+            if self._outcome is not None:
+                self._end(self._outcome)
+            self._begin_operation()
+            self._tell_waiting()
 
-    def _report_stuck(self, stack: str) -> None:
-        """Code of this workflow keeps the event loop from running; called by the watching thread."""
-        self._host.stuck(self.id, self.claim, self.instance.stack_of(stack))
-
-    def _block(self, error: BaseException) -> None:
-        if self._over:
-            return
-        open_parts = self._called.open
-        self._stop()
-        self._host.blocked(self.id, error, self.claim, self.carried_ms)
-        if open_parts:  # the next claim cancels them in any case, but that may take long
-            self._host.append_later(
-                family.cancelling(self._composer.place.group, open_parts[: family.CANCELLED_AT_ONCE])
-            )
-
-    def _replay_on(self, replay: Iterator[None]) -> None:
-        """Replays up to where the code looks at something, and goes on once that was delivered."""
+    def _continue_replay(self, replay: Iterator[None]) -> None:
         for _ in replay:
-            self._look(lambda: self._replay_on(replay))
+            self._read_log()
             return
+        self._replay = None
         for entry in self.instance.locks.queued.values():
             self._host.locks.touched(entry.name)
         for part in self._parts_left:
             self._abandon(part)
         self._parts_left.clear()
         self._collect()
-        self._send()
-        self._tell_waiting()
 
-    def _look(self, then: Callable[[], None]) -> None:
-        """Asks for what the code looks at; nothing else is delivered meanwhile."""
-        if self._exclusive or not self.instance.reads.waiting or self._ending:
-            return
-        looks, place = list(self.instance.reads.waiting), self.instance.reads.cursor
-        self._run_exclusively(lambda: looking.answers(looks, place), lambda answers: self._looked(looks, answers, then))
-
-    def _looked(self, looks: Sequence[SnapshotRead], answers: Sequence[Any], then: Callable[[], None]) -> None:
-        for look, answer in zip(looks, answers, strict=True):
-            if self.instance.reads.waiting:  # else it ended
-                self.instance.answer(look, answer)
-        then()
-
-    def _schedule(self) -> None:
-        if not self._scheduled and not self._over:
-            self._scheduled = True
-            self._outer.call_soon(self._guarded, self._pump)
-
-    def _ended(self, item: _Item) -> None:
-        """Something that was under way ended."""
-        self._inbox.append(item)
-        self._schedule()
-
-    def _abandon(self, part: Attempted) -> None:
-        """Have a part of a transaction cancelled that nothing waits for any more: before anything else that happens from here on."""
-        self._flush.add(self._composer.abandoned(part))
-        self._schedule()
-
-    def _moved(self, held: Mapping[str, int | None]) -> None:
-        """A record that expected this claim was refused: somebody else runs it now, unless it was claimed anew here."""
-        if held == self._composer.held:
-            self._outer.call_soon(self.park)
-
-    def _pump(self) -> None:
-        self._scheduled = False
-        while self._inbox and not (self._ending or self._exclusive or self.instance.reads.waiting):
-            first = self._inbox[0]
-            if self._flush.held and not isinstance(first, BodyEnded | StepWithdrawn):
-                pass  # the code stands still but for steps that ran: the next worker delivers everything else
-            elif isinstance(
-                first, ReadyTransaction | Ready
-            ):  # a record of its own: it waits for those before, and the next for it
-                if self._appending is not None or not self._flush.is_empty:
-                    break
+    def _deliver_items(self) -> None:
+        items = self._inbox.items
+        while items and not (self._ending or self._exclusive or self.instance.reads.waiting):
+            first = items[0]
+            if self._batcher.held and not isinstance(first, BodyEnded | StepWithdrawn):
+                pass  # of a workflow that is held back, only outcomes of steps are recorded: the next worker delivers the rest
+            elif isinstance(first, ReadyTransaction | Ready):
+                if self._operation is not None or not self._batcher.is_empty:
+                    break  # a record of its own comes after all records before it
                 if isinstance(first, Ready):
-                    self._take_place(first)
+                    self._append_lock_entry(first)
                 else:
                     self._commit(first)
             else:
                 self._deliver(first)
-            self._inbox.popleft()
+            items.popleft()
             self._collect()
-        if self._end_waits is not None:
-            self._end(self._end_waits)
-        self._send()
-        self._tell_waiting()
+
+    def _begin_operation(self) -> None:
+        while self._operation is None and not self._stopped:
+            if self._checkpoints.pending and not self._ending:
+                self._operate(self._checkpoints.append, self._checkpointed)
+                return
+            batch = self._batcher.next()
+            if batch is None:
+                if self.instance.reads.waiting and not self._ending:
+                    self._read_log()
+                return
+            if batch.entries:
+                self._builder.prepare(batch, self.instance)
+                self._operate(partial(self._builder.append, batch), partial(self._appended, batch))
+            else:
+                self._recorded(batch, 0)
 
     def _tell_waiting(self) -> None:
-        """Record that nothing is under way, if that is asked for: workers that are lost from now on are not lost by this workflow."""
-        if self._tells_waiting and not self._over and self.idle:
+        """Record that nothing is under way: workers that are lost from now on do not count against this workflow (`held_back`)."""
+        if self._tells_waiting and not self._stopped and self.idle:
             self._tells_waiting = False
-            self._flush.add(BatchEntry(events.Waits(self.id)))
-            self._send()
+            self._batcher.add(BatchEntry(events.Waits(self.id)))
+            self._begin_operation()
+
+    # -- the operation
+
+    def _operate(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        then: Callable[[T], None],
+        *,
+        exclusive: bool = False,
+        stopped: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin an operation.
+
+        Args:
+            work: the append or read.
+            then: called with its result at the beginning of a turn.
+            exclusive: deliver nothing to the code meanwhile.
+            stopped: called instead of `then` if the workflow was stopped here meanwhile.
+        """
+
+        async def run() -> T | _Raised:
+            try:
+                return await work()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the process ends: waiters get the error
+                return _Raised(error)
+
+        self._exclusive = exclusive
+        self._operation = self._loop.create_task(run(), name=f"bokiflow append of {self.id}")
+        self._operation.add_done_callback(partial(self._operated, then, stopped))
+
+    def _operated(
+        self, then: Callable[[T], None], stopped: Callable[[], None], done: asyncio.Task[T | _Raised]
+    ) -> None:
+        if done.cancelled():
+            return
+        result = done.result()
+        if isinstance(result, _Raised):
+            self._failed(result.error)
+        elif self._stopped:
+            stopped()
+        else:
+            self._operation, self._exclusive = None, False
+            self._guarded(partial(then, result))
+            self._turn()
+
+    def _failed(self, error: BaseException) -> None:
+        if self._stopped:
+            return
+        if isinstance(error, BokiError) and not isinstance(error, UsageError | CannotLook):
+            # The next claim, perhaps of this worker, reads whether the record is in the log.
+            log.warning("workflow parked: it is claimed and replayed again", id=self.id, error=str(error))
+            self.park()
+        else:
+            self._block(error)
+
+    def _appended(self, batch: Batch[_After], result: tuple[int | None, list[tuple[str, str]]]) -> None:
+        seqnum, taken = result
+        if seqnum is None:
+            self.park()
+            return
+        for key, child in taken:
+            reused = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
+            self._inbox.put(BodyEnded(key, failed(reused)))
+        for entry in batch.entries:
+            if isinstance(entry.event, events.Unlocked):
+                self._host.locks.touched(entry.event.name)
+            elif isinstance(entry.event, events.Queued):
+                self._lock_entry_appended(entry.event, seqnum)
+        self._builder.appended(batch, seqnum)
+        if batch.delivers:
+            self.instance.reads.cursor = max(self.instance.reads.cursor, seqnum)
+        self._recorded(batch, seqnum)
+
+    def _recorded(self, batch: Batch[_After], seqnum: int) -> None:
+        """Let happen what waited for a batch, which is in the log."""
+        for after in batch.after:
+            if isinstance(after, events.Ended):
+                self._stop()
+                self._host.ended(self.id, after)
+            elif isinstance(after, events.Restarted):
+                self._restart(after, seqnum, batch.seen)
+            elif isinstance(after, _SetUpError):
+                self._block(after.error)
+            elif after.key in self.instance.pending and not self._tasks.runs(after.key):
+                self._tasks.begin(after)
+
+    def _checkpointed(self, made: tuple[int, History] | None) -> None:
+        if made is None:
+            self.park()
+        else:
+            self._tasks.later(self._checkpoints.appended(*made))
+
+    def _read_log(self) -> None:
+        """Read what the code waits for, as of the last delivery that is in the log."""
+        reads, place = list(self.instance.reads.waiting), self.instance.reads.cursor
+        self._operate(partial(read_all, reads, place), partial(self._answer, reads), exclusive=True)
+
+    def _answer(self, reads: Sequence[SnapshotRead], values: Sequence[Any]) -> None:
+        for read, value in zip(reads, values, strict=True):
+            if self.instance.reads.waiting:  # the code may have ended
+                self.instance.answer(read, value)
+        if self._replay is None:
+            self._collect()
+
+    # -- transactions and locks
 
     def _commit(self, ran: ReadyTransaction) -> None:
-        wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)
-        if wait is None or ask is None:
-            self._under_way.give_up(ran)  # the code waits for it no more
+        wait, command = self.instance.pending.get(ran.key), self._tasks.ran(ran.key)
+        if wait is None or command is None:
+            self._tasks.give_up(ran)  # the code does not wait for it any more
             return
-        event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
-        one = TransactionCommit(ask, ran, self._composer.place, self._composer.held, event)
-        self._run_exclusively(
-            one.commit, lambda became: self._committed(one, became), lambda: self._under_way.give_up(one.ran)
+        event = events.Transacted(
+            self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._batcher.seen
+        )
+        one = TransactionCommit(command, ran, self._builder.place, self._builder.held, event)
+        self._operate(
+            one.commit,
+            partial(self._committed, one),
+            exclusive=True,
+            stopped=lambda: self._tasks.give_up(one.ran),
         )
 
-    def _take_place(self, ready: Ready) -> None:
+    def _committed(self, one: TransactionCommit, became: int | Outcome) -> None:
+        command, event = one.command, one.event
+        if isinstance(became, Outcome):
+            self._inbox.put(BodyEnded(command.key, became))
+        elif became == transactional.PARK:
+            self.park()
+        elif became > 0:
+            self._batcher.bytes += size_of(event) + AROUND_BYTES
+            self.instance.deliver(event, event.at_ms)
+            self.instance.reads.cursor = became
+            self._collect()
+        elif command.key in self.instance.pending:
+            self._tasks.begin(*one.again(became))
+        else:
+            self._tasks.give_up(one.ran)
+
+    def _append_lock_entry(self, ready: Ready) -> None:
+        """Append an entry of a lock's queue in a record of its own, with its lock if that is free."""
         key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
         if wait is None:
             return
@@ -332,68 +445,11 @@ class Executor:
         event: events.Queued | events.Locked = events.Queued(self.id, key, wait.name, now_ms)
         if ready.at_once:
             event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
-        part = records.worker_event(self._composer.place, event, self._composer.held)
-        seen = self._flush.seen
-        self._run_exclusively(
-            lambda: lock_room.append(self._host.log, ready, part, seen),
-            lambda seqnum: self._placed(ready, event, seqnum),
-        )
+        part = records.worker_event(self._builder.place, event, self._builder.held)
+        work = partial(lock_room.append, self._host.log, ready, part, self._batcher.seen)
+        self._operate(work, partial(self._own_lock_entry_appended, ready, event), exclusive=True)
 
-    def _rides(self, ask: TakeLock) -> bool:
-        """Whether a place in the lock's queue can go with what was done before; then a lock takes no record but that of its turn."""
-        instance = self.instance
-        waits = instance.outcome is None and ask.key in instance.pending and ask.key not in instance.locks.queued
-        return waits and not ask.try_ and self._flush.has_open_batch
-
-    def _take_place_along(self, ask: TakeLock) -> None:
-        event = events.Queued(self.id, ask.key, ask.name, self._now_ms)
-        self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
-        self.instance.deliver(event, event.at_ms)
-
-    def _run_exclusively(
-        self,
-        work: Callable[[], Coroutine[Any, Any, T]],
-        then: Callable[[T], None],
-        stopped: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Read, or append a record, while nothing is delivered to the code.
-
-        Args:
-            then: called with the result. stopped: called in its place if the workflow was stopped here meanwhile.
-        """
-
-        async def run() -> None:
-            try:
-                became = await work()
-            except asyncio.CancelledError:
-                raise
-            except CannotLook as error:
-                self._outer.call_soon(self._block, error)
-            except BokiError as error:
-                log.warning("a workflow is given up for now", id=self.id, error=str(error))
-                self._outer.call_soon(self.park)
-            except BaseException as error:  # noqa: BLE001 - the process ends: waiters get the error
-                self._outer.call_soon(self._block, error)
-            else:
-                self._outer.call_soon(self._exclusive_result, lambda: self._exclusive_ended(then, became), stopped)
-
-        self._exclusive = True
-        self._appending = self._outer.create_task(run(), name="bokiflow record")
-
-    def _exclusive_result(self, ended: Callable[[], None], stopped: Callable[[], None]) -> None:
-        if self._over:
-            stopped()
-        else:
-            self._guarded(ended)
-
-    def _exclusive_ended(self, then: Callable[[T], None], became: T) -> None:
-        self._appending, self._exclusive = None, False
-        then(became)
-        self._schedule()
-        self._send()
-
-    def _placed(self, ready: Ready, event: events.Queued | events.Locked, seqnum: int | None) -> None:
-        """It has a place in the lock's queue; 0: the lock moved, None: somebody else runs the workflow."""
+    def _own_lock_entry_appended(self, ready: Ready, event: events.Queued | events.Locked, seqnum: int | None) -> None:
         if seqnum is None:
             self.park()
         elif seqnum:
@@ -404,57 +460,104 @@ class Executor:
             if isinstance(placed, events.Queued):
                 self._wait_turn(placed.key, placed.name, seqnum)
             self._collect()
-        elif event.key in self.instance.pending:
-            self._under_way.begin(ready.ask._replace(again=True))
+        elif event.key in self.instance.pending:  # the lock's queue has changed
+            self._tasks.begin(ready.ask._replace(again=True))
 
-    def _place_known(self, event: events.Queued, seqnum: int) -> None:
-        """A place that went with other things is in the log."""
+    def _shares_record(self, command: TakeLock) -> bool:
+        """Return True if an entry of a lock's queue can go with the next record, so that the lock takes no record but that of its turn."""
+        instance = self.instance
+        waits = instance.outcome is None and command.key in instance.pending
+        return waits and command.key not in instance.locks.queued and not command.try_ and self._batcher.has_open_batch
+
+    def _add_lock_entry(self, command: TakeLock) -> None:
+        event = events.Queued(self.id, command.key, command.name, self._now_ms)
+        self._batcher.add(self._builder.queued(event, lock_room.entry_of(command, self.id, self._tasks.age)))
+        self.instance.deliver(event, event.at_ms)
+
+    def _lock_entry_appended(self, event: events.Queued, seqnum: int) -> None:
+        """Wait for the turn of an entry that shared a record."""
         self._host.locks.touched(event.name)
         if self.instance.locks.placed(event.key, seqnum) and event.key in self.instance.pending:
             self._wait_turn(event.key, event.name, seqnum)
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
         def on_turn(refused: Outcome | None) -> None:
-            self._ended(Turn(key, number) if refused is None else BodyEnded(key, refused))
+            self._inbox.put(LockTurn(key, number) if refused is None else BodyEnded(key, refused))
 
         self._host.locks.wait(self.id, key, name, number, on_turn)
 
-    def _committed(self, one: TransactionCommit, became: int | Outcome) -> None:
-        ask, event = one.command, one.event
-        if isinstance(became, Outcome):
-            self._ended(BodyEnded(ask.key, became))
-        elif became == transactional.PARK:
-            self.park()
-        elif became > 0:
-            self._flush.bytes += size_of(event) + AROUND_BYTES
-            self.instance.deliver(event, event.at_ms)
-            self.instance.reads.cursor = became
-            self._collect()
-        elif ask.key in self.instance.pending:
-            self._under_way.begin(*one.again(became))
-        else:
-            self._under_way.give_up(one.ran)
+    # -- the code
 
-    def _deliver(self, item: _Item) -> None:
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Make a call that runs the code. Block the workflow if it raises an error: other workflows go on."""
+        if self._stopped:
+            return
+        try:
+            call()
+        except (NonDeterminism, WorkflowStuck) as error:
+            self._block(error)
+        except CodeStuck as stopped:
+            assert self._host.watch is not None
+            self._block(stuck(self.id, self.instance.stack_of(stopped.stack), self._host.watch.after_s))
+        except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
+            log.error("workflow blocked by an unexpected error", id=self.id, error=repr(error))
+            self._block(error)
+
+    def _set_up_instance(self) -> None:
+        watch = self._host.watch
+        guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
+        self.instance.watch(guard, self._block)
+        self.instance.log, self.instance.start = self._host.log, self._start
+
+    def _report_stuck(self, stack: str) -> None:
+        """Report that the code blocks the event loop. Called by the watching thread."""
+        self._host.stuck(self.id, self.claim, self.instance.stack_of(stack))
+
+    def _block(self, error: BaseException) -> None:
+        if self._stopped:
+            return
+        open_parts = self._called.open
+        self._stop()
+        self._host.blocked(self.id, error, self.claim, self.carried_ms)
+        if open_parts:  # the next claim cancels them in any case, but that may take long
+            some = open_parts[: transaction_children.CANCELLED_AT_ONCE]
+            self._host.append_later(transaction_children.cancelling(self._builder.place.group, some))
+
+    def _abandon(self, part: Attempted) -> None:
+        """Cancel a part of a transaction before anything else that happens from here on."""
+        self._batcher.add(self._builder.abandoned(part))
+        self._inbox.wake()
+
+    def _claim_moved(self, held: Mapping[str, int | None]) -> None:
+        """Stop soon, since a record that expected this claim was refused; unless a checkpoint has replaced the claim meanwhile."""
+        if held == self._builder.held:
+            self._loop.call_soon(self.park)
+
+    @property
+    def _now_ms(self) -> int:
+        """The time of what is delivered now."""
+        return max(self.instance.now_ms, self._host.log.now_ms())
+
+    def _deliver(self, item: Item) -> None:
         instance = self.instance
         if isinstance(item, Received):
-            self._flush.saw(item.seqnum)
-            self._flush.bytes += size_of(item.event) + AROUND_BYTES
+            self._batcher.saw(item.seqnum)
+            self._batcher.bytes += size_of(item.event) + AROUND_BYTES
             instance.deliver(item.event, item.time_ms)
             instance.reads.cursor = max(instance.reads.cursor, item.seqnum)
             return
         now_ms = self._now_ms
         assert not isinstance(item, ReadyTransaction | Ready)
-        if isinstance(item, Turn):
+        if isinstance(item, LockTurn):
             if (wait := instance.pending.get(item.key)) is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
         elif isinstance(item, TimerDue):
-            if self._timers.fires(item.ask, instance.now_ms):
-                self._happened(events.Fired(self.id, item.ask.key, max(now_ms, item.ask.due_ms)))
+            if self._timers.fires(item.command, instance.now_ms):
+                self._happened(events.Fired(self.id, item.command.key, max(now_ms, item.command.due_ms)))
         elif (wait := instance.pending.get(item.key)) is None:
             return
         elif isinstance(item, StepWithdrawn):
-            self._flush.add(BatchEntry(events.Withdrawn(self.id, item.key, wait.name), note=True))
+            self._batcher.add(BatchEntry(events.Withdrawn(self.id, item.key, wait.name), note=True))
         elif item.unfit is not None:
             raise item.unfit
         else:
@@ -462,190 +565,107 @@ class Executor:
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
 
     def _happened(self, event: events.Delivered) -> None:
-        self._flush.drop(event.key)
-        self._flush.add(BatchEntry(event, delivers=True))
+        self._batcher.drop(event.key)
+        self._batcher.add(BatchEntry(event, delivers=True))
         self.instance.deliver(event, event.at_ms)
 
     def _collect(self) -> None:
-        """Takes what the code did and asked for."""
+        """Take the effects and the commands of the code, and its outcome."""
         instance = self.instance
         if instance.fault is not None:
             if not self._ending:
                 self._ending = True
-                self._flush.when_appended(_Faulted(instance.fault))
-            return  # mended code does it, and may do something else
+                self._batcher.when_appended(_SetUpError(instance.fault))
+            return  # corrected code may have other effects
         while instance.effects:
-            event, spawn = instance.effects.popleft()
+            event, start = instance.effects.popleft()
             if isinstance(event, events.Emitted):
                 self._topics[event.topic] = None
-            self._flush.add(self._composer.entry(event, spawn))
+            self._batcher.add(self._builder.effect(event, start))
         while instance.commands:
-            ask = instance.commands.popleft()
-            if isinstance(ask, TakeLock) and self._rides(ask):
-                self._take_place_along(ask)
-            elif isinstance(ask, Body):
-                self._ask_body(ask)
-            elif isinstance(ask, CancelCommand):
-                self._under_way.stop(ask.key)
-            elif isinstance(ask, SetTimer):
-                self._set_timer(ask)
+            command = instance.commands.popleft()
+            if isinstance(command, TakeLock) and self._shares_record(command):
+                self._add_lock_entry(command)
+            elif isinstance(command, Body):
+                self._begin_after_record(command)
+            elif isinstance(command, CancelCommand):
+                self._tasks.stop(command.key)
+            elif isinstance(command, SetTimer):
+                self._set_timer(command)
             else:
-                self._timers.unset(ask.key)
-                self._flush.drop(ask.key)
+                self._timers.unset(command.key)
+                self._batcher.drop(command.key)
         if instance.outcome is not None and not self._ending:
             self._end(instance.outcome)
 
-    def _end(self, outcome: Outcome) -> None:
-        self._ending, self._end_waits = True, None
-        if self._called.undecided:
-            self._end_waits = outcome
+    def _begin_after_record(self, command: Body) -> None:
+        if command.key not in self.instance.pending:
             return
-        over, more_bytes = composing.over(
-            *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes),
+        entry = self.instance.locks.queued.get(command.key)
+        if entry is not None:  # it is in the lock's queue since before a takeover
+            self._wait_turn(command.key, entry.name, entry.number)
+            return
+        if isinstance(command, RunStep) and command.key in self.instance.begun:
+            error = StepInterrupted(
+                f"step {command.step.name!r} was begun, and it is not known how it ended: look whether it happened. If it did not, "
+                f"`boki flow fork {self.id}` does the step again; or catch StepInterrupted in the workflow"
+            )
+            self._inbox.put(BodyEnded(command.key, failed(error)))
+            return
+        if isinstance(command, RunStep) and command.key in self.instance.withdrawn:
+            again = events.Withdrawn(self.id, command.key, command.step.name, again=True)
+            self._batcher.add(BatchEntry(again, begins=True))
+        self._batcher.when_appended(command)
+
+    def _set_timer(self, command: SetTimer) -> None:
+        if command.key in self.instance.timers:
+            self._batcher.add(BatchEntry(events.Sleeping(self.id, command.key, command.due_ms), lazy=True))
+            self._timers.set(command, self.instance.now_ms)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._ending, self._outcome = True, None
+        if self._called.undecided:
+            self._outcome = outcome
+            return
+        last, more_bytes = last_event(
+            *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._batcher.bytes),
             now_ms=self._now_ms,
         )
-        self._flush.add(BatchEntry(over, more_bytes=more_bytes))
-        self._flush.when_appended(over)
+        self._batcher.add(BatchEntry(last, more_bytes=more_bytes))
+        self._batcher.when_appended(last)
 
-    def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
-        """The run is over, and the next one in the log."""
-        self._under_way.stop_all()
+    def _restart(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
+        """Begin the next run of the workflow, which is in the log."""
+        self._tasks.stop_all()
         self._timers.stop()
         self.instance.drop()
         self.instance = Instance(restarted.started, self.instance.workflow, restarted)
-        self._watch_code()
-        self._ending, self._flush.bytes = False, size_of(restarted)
+        self._set_up_instance()
+        self._ending, self._batcher.bytes = False, size_of(restarted)
         self.instance.begin()
         self._collect()
-        self._schedule()
-        self._under_way.later(
-            history_checkpoint.trim_history_before(self._host.log, self._composer.place, seqnum, seen)
-        )
+        self._tasks.later(history_checkpoint.trim_history_before(self._host.log, self._builder.place, seqnum, seen))
+        self._inbox.wake()
 
-    def _ask_body(self, ask: Body) -> None:
-        if ask.key not in self.instance.pending:
-            return
-        entry = self.instance.locks.queued.get(ask.key)
-        if entry is not None:  # it has its place since before a takeover
-            self._wait_turn(ask.key, entry.name, entry.number)
-            return
-        if isinstance(ask, RunStep) and ask.key in self.instance.begun:
-            error = StepInterrupted(
-                f"step {ask.step.name!r} was begun, and it is not known how it ended: look whether it happened. If it did not, "
-                f"`boki flow fork {self.id}` does the step again; or catch StepInterrupted in the workflow"
-            )
-            self._ended(BodyEnded(ask.key, failed(error)))
-            return
-        if isinstance(ask, RunStep) and ask.key in self.instance.withdrawn:
-            again = events.Withdrawn(self.id, ask.key, ask.step.name, again=True)
-            self._flush.add(BatchEntry(again, begins=True))
-        self._flush.when_appended(ask)
 
-    def _set_timer(self, ask: SetTimer) -> None:
-        if ask.key not in self.instance.timers:
-            return
-        self._flush.add(BatchEntry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
-        self._timers.set(ask, self.instance.now_ms)
+async def read_all(reads: Sequence[SnapshotRead], place: int) -> list[Any]:
+    """Read what the code waits for, as of a place of the log.
 
-    # -- appending
+    The values are in no record, so each replay has to read the same. An error that a later replay may not meet is not an answer: the
+    read is repeated until it succeeds.
 
-    def _send(self) -> None:
-        while self._appending is None and not self._over:
-            if self._carrying.wanted and not self._ending:
-                self._appending = self._outer.create_task(self._carry(), name=f"bokiflow append of {self.id}")
-                return
-            batch = self._flush.next()
-            if batch is None:
-                self._look(self._collect)
-                return
-            if batch.entries:
-                self._appending = self._outer.create_task(self._append(batch), name=f"bokiflow append of {self.id}")
-            else:
-                self._done(batch, 0)
+    Raises:
+        CannotLook: an error that is not retryable.
+    """
+    return list(await asyncio.gather(*(_read(one, place) for one in reads)))
 
-    async def _append(self, batch: Batch[_After]) -> None:
-        self._composer.prepare(batch, self.instance)
+
+async def _read(one: SnapshotRead, place: int) -> Any:
+    pause = pauses()
+    while True:
         try:
-            seqnum, taken = await self._composer.append(batch)
-        except BaseException as error:  # noqa: BLE001 - see there
-            self._failed(error)
-            return
-        if seqnum is None:
-            self._outer.call_soon(self.park)
-            return
-        for key, child in taken:
-            reused = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
-            self._inbox.append(BodyEnded(key, failed(reused)))
-        self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
-
-    def _failed(self, error: BaseException) -> None:
-        """An append failed. Raises CancelledError."""
-        if isinstance(error, asyncio.CancelledError):
-            raise error
-        if isinstance(error, BokiError) and not isinstance(error, UsageError):
-            # It may or may not be in the log. Whoever claims the workflow next reads which.
-            log.warning("a workflow is given up for now", id=self.id, error=str(error))
-            self._outer.call_soon(self.park)
-        else:  # it will not be any better the next time; or the process ends: waiters get the error
-            self._outer.call_soon(self._block, error)
-
-    async def _carry(self) -> None:
-        try:
-            claim, history = await self._carrying.append()
-        except (Conflict, Trimmed):
-            self._outer.call_soon(self.park)
-        except BaseException as error:  # noqa: BLE001 - see there
-            self._failed(error)
-        else:
-            self._outer.call_soon(self._guarded, lambda: self._after_carry(claim, history))
-
-    def _after_carry(self, claim: int, history: History) -> None:
-        self._appending = None
-        self._under_way.later(self._carrying.appended(claim, history))
-        self._schedule()
-        self._send()
-
-    def _acked(self, batch: Batch[_After], seqnum: int) -> None:
-        self._appending = None
-        for entry in batch.entries:
-            if isinstance(entry.event, events.Unlocked):
-                self._host.locks.touched(entry.event.name)
-            elif isinstance(entry.event, events.Queued):
-                self._place_known(entry.event, seqnum)
-        self._composer.acked(batch, seqnum)
-        if batch.delivers:
-            self.instance.reads.cursor = max(self.instance.reads.cursor, seqnum)
-        self._done(batch, seqnum)
-        if self._inbox:
-            self._schedule()
-        self._send()
-
-    def _done(self, batch: Batch[_After], seqnum: int) -> None:
-        """What was done before is in the log: what waited for it may happen."""
-        for after in batch.after:
-            if isinstance(after, events.Ended):
-                self._stop()
-                self._host.ended(self.id, after)
-            elif isinstance(after, events.Restarted):
-                self._begin_anew(after, seqnum, batch.seen)
-            elif isinstance(after, _Faulted):
-                self._block(after.error)
-            elif after.key in self.instance.pending and not self._under_way.runs(after.key):
-                self._under_way.begin(after)
-
-    # -- the end of it here
-
-    def park(self) -> None:
-        """Somebody else runs it now: it is stopped here."""
-        if not self._over:
-            self._stop()
-            self._host.parked(self.id)
-
-    def _stop(self) -> list[asyncio.Task[None]]:
-        self._over = True
-        bodies = self._under_way.stop_all()
-        self._timers.stop()
-        self._inbox.clear()
-        self.instance.drop()
-        self._carrying.not_done()
-        return bodies
+            return await one.read(place)
+        except BokiError as error:
+            if not error.retryable:
+                raise CannotLook(f"what a workflow looks at cannot be read: {type(error).__name__}: {error}") from error
+        await asyncio.sleep(pause.next())

@@ -1,4 +1,4 @@
-"""The port of `traces` on the API of OpenTelemetry; nothing else imports it. Without an SDK that the program sets up it records nothing."""
+"""Spans on the API of OpenTelemetry, for `traces` alone. Nothing is recorded unless the program sets up an SDK."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _context(traceparent: str) -> SpanContext:
 
 
 class OpenTelemetrySpan:
-    """A span of OpenTelemetry. Attributes: inner: as its API has it."""
+    """A span of OpenTelemetry. `inner` is the span of its API."""
 
     def __init__(self, inner: trace.Span) -> None:
         self.inner: Final = inner
@@ -46,7 +46,7 @@ class OpenTelemetry:
     """See the module."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """`provider`: by default that of the process, also one that is set up later."""
+        """Record to a provider, by default that of the process, also if it is set up later."""
         self._tracer: Final = trace.get_tracer("bokiflow", tracer_provider=provider)
 
     def begin(self, name: str, parent: str, facts: Mapping[str, Any], *, link: str = "") -> OpenTelemetrySpan:

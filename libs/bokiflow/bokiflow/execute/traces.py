@@ -1,13 +1,13 @@
-"""Spans of workflows, where OpenTelemetry is installed: what runs in this process, when, and for whom.
+"""Spans of workflows: when each ran in this process, and which workflow started it. They are recorded where OpenTelemetry is installed.
 
 | span | parent |
 |---|---|
-| `start NAME` | the caller's current span, or the workflow whose child it is; its context is in the workflow's Started |
-| `workflow NAME`: as long as this process runs it | `start NAME` |
-| `step NAME`, `transact NAME`: one body | `workflow NAME`; it is the current span of the body |
+| `start NAME` | the caller's current span, or the span of the parent workflow; its context is in the workflow's Started |
+| `workflow NAME`: as long as this process runs the workflow | `start NAME` |
+| `step NAME`, `transact NAME`: one body | `workflow NAME`; the span of a body is current while it runs |
 
-A replay makes none: bodies do not run in it. A workflow that is taken over has a second `workflow NAME` span, with `boki.takeover`; the
-first one is lost with its process, if that died.
+A replay has no spans of bodies, since it runs none. A workflow that is taken over has a second `workflow NAME` span, with `boki.takeover`.
+The first one is lost if its process died.
 """
 
 from __future__ import annotations
@@ -19,103 +19,104 @@ from typing import Any, Final, Protocol
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import Outcome
 
-try:  # here, and not when it is needed: while it is imported it asks the machine for randomness, which a simulator refuses
+try:  # imported here because its import reads random bytes of the machine, which a simulated program may not
     from bokiflow.execute import open_telemetry
 except ImportError:
-    open_telemetry = None  # type: ignore[assignment]  # a module that is not there
+    open_telemetry = None  # type: ignore[assignment]  # the package is not installed
 
 
 class Span(Protocol):
-    """Something that takes time."""
+    """A span: a named duration with a parent."""
 
     @property
     def traceparent(self) -> str:
-        """Its context, as W3C writes it; "": it is not recorded by anybody."""
+        """The context of the span in W3C's format; "" if the span is not recorded."""
 
     def fail(self, message: str) -> None:
-        """What it stands for failed."""
+        """Mark the span as failed."""
 
     def end(self) -> None:
-        """It is over."""
+        """End the span."""
 
 
 class Tracing(Protocol):
-    """Who makes spans."""
+    """A source of spans."""
 
     def begin(self, name: str, parent: str, facts: Mapping[str, Any], *, link: str = "") -> Span:
-        """A span.
+        """Begin a span.
 
         Args:
-            parent: its context; "": the current one of the caller, unless there is a `link`: then it begins a trace.
-            link: another span's context, that it has to do with.
+            parent: the context of its parent; "" means the caller's current span, or with a `link` none: then it begins a trace.
+            link: the context of a related span.
         """
 
     @contextmanager
     def current(self, span: Span) -> Iterator[None]:
-        """It is the caller's current span meanwhile."""
+        """Make a span the caller's current one."""
 
 
 class NoSpan:
-    """Nobody records it. `traceparent`: what its children have for a parent."""
+    """A span that is not recorded. `traceparent` is the parent of its children."""
 
     def __init__(self, traceparent: str = "") -> None:
         self.traceparent: Final = traceparent
 
     def fail(self, message: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class NoTracing:
-    """OpenTelemetry is not installed."""
+    """A source of spans that are not recorded, where OpenTelemetry is not installed."""
 
     def begin(self, name: str, parent: str, facts: Mapping[str, Any], *, link: str = "") -> Span:
-        """One that nobody records; contexts are handed on."""
+        """Begin a span that passes its parent's context on."""
         return NoSpan(parent)
 
     @contextmanager
     def current(self, span: Span) -> Iterator[None]:
-        """Nothing."""
+        """Do nothing."""
         yield
 
 
 def installed() -> Tracing:
-    """OpenTelemetry, if it is installed: which spans it records, and where, the program has set up."""
+    """Return OpenTelemetry as the program has set it up, if it is installed."""
     return NoTracing() if open_telemetry is None else open_telemetry.OpenTelemetry()
 
 
 class Spans:
-    """Spans of the workflows that this process starts and runs."""
+    """The spans of the workflows that this process starts and runs."""
 
     def __init__(self, tracing: Tracing | None = None) -> None:
         self._tracing: Final = tracing or installed()
         self._running: Final[dict[str, Span]] = {}
 
     def start(self, name: str, id: str, *, parent: str = "", link: str = "") -> str:
-        """A workflow is about to be started; returns the context that it gets."""
+        """Record the start of a workflow; return the context to start it with."""
         span = self._tracing.begin(f"start {name}", parent, {"boki.workflow.id": id}, link=link)
         span.end()
         return span.traceparent
 
     def child(self, parent_id: str, name: str, id: str, traceparent: str, *, detached: bool) -> str:
-        """The same, by a workflow that runs here.
+        """Record the start of a workflow by a workflow that runs here; return the context to start it with.
 
         Args:
-            traceparent: of the workflow's own Started. detached: it is nobody's child, and has a trace of its own.
+            traceparent: the context of the parent's own start.
+            detached: the workflow is not a child, and has a trace of its own.
         """
         running = self._running.get(parent_id)
         context = running.traceparent if running is not None else traceparent
         return self.start(name, id, link=context) if detached else self.start(name, id, parent=context)
 
     def begin(self, started: Started, *, takeover: bool) -> None:
-        """A workflow runs here from now on."""
+        """Begin the span of a workflow that runs here from now on."""
         facts = {"boki.workflow.id": started.id, "boki.workflow.name": started.name, "boki.takeover": takeover}
         self._running[started.id] = self._tracing.begin(f"workflow {started.name}", started.traceparent, facts)
 
     def end(self, id: str, ended: Ended | None = None) -> None:
-        """It does not run here any more. `ended`: it is over."""
+        """End the span of a workflow that does not run here any more. `ended` is its end, if it has ended."""
         span = self._running.pop(id, None)
         if span is None:
             return
@@ -125,7 +126,7 @@ class Spans:
 
     @contextmanager
     def body(self, id: str, kind: str, name: str, key: str) -> Iterator[Span]:
-        """A body of a workflow that runs here."""
+        """Return the span of a body of a workflow that runs here."""
         running = self._running.get(id)
         parent = running.traceparent if running is not None else ""
         span = self._tracing.begin(f"{kind} {name}", parent, {"boki.workflow.id": id, "boki.step.key": key})
@@ -137,6 +138,6 @@ class Spans:
 
 
 def note(span: Span, outcome: Outcome) -> None:
-    """How a body ended."""
+    """Mark the span of a body as failed if its outcome is an error."""
     if outcome.error is not None:
         span.fail(f"{outcome.error.type}: {outcome.error.message}")

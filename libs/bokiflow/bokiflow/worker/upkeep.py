@@ -114,7 +114,7 @@ class Upkeep:
         count = len(blocked)
         for at in range(0, len(old), AT_ONCE):
             some = old[at : at + AT_ONCE]
-            count += sum(await asyncio.gather(*(executor.carry() for executor in some)))
+            count += sum(await asyncio.gather(*(executor.checkpoint() for executor in some)))
             await self._collector.tidy_all(executor.instance.started for executor in some)
         return count
 

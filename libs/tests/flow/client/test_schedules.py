@@ -19,7 +19,8 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Flow, Skipped, Timing, Worker
 from bokiflow.client import schedules
 from bokiflow.client.schedules import Schedule
-from bokiflow.execute.composing import Composer, ComposerHost
+from bokiflow.execute.record_builder import RecordBuilder
+from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.model import cron
 from bokiflow.model.cron import Missed
 from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
@@ -293,7 +294,7 @@ async def test_its_state_is_known_after_its_history_was_rewritten(
         own = worker.flow.schedules
         for count in (1, 10):
             await ran_to(ran, count)
-            assert await worker._executors["schedule/often"].carry()
+            assert await worker._executors["schedule/often"].checkpoint()
             await comes_to(lambda: emitted_is_trimmed(worker))
             (one,) = await own.list()
             assert (one.name, one.paused) == ("often", False)
@@ -723,10 +724,10 @@ async def test_what_older_programs_counted_from_a_command_is_replayed(monkeypatc
 
 
 def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None:
-    composer = Composer(cast(ComposerHost, None), InstanceStreams("schedule/often", ""), 1, 1)
+    builder = RecordBuilder(cast(WorkerHost, None), InstanceStreams("schedule/often", ""), 1, 1)
     invoked = Invoked("schedule/often", "0:1", "schedule/often/1", "report", "d")
-    plain = composer.entry(invoked, ChildStart(detached=True)).more_bytes
-    large = composer.entry(invoked, ChildStart(detached=True, attributes={"why": "x" * 4_000})).more_bytes
+    plain = builder.effect(invoked, ChildStart(detached=True)).more_bytes
+    large = builder.effect(invoked, ChildStart(detached=True, attributes={"why": "x" * 4_000})).more_bytes
     assert large >= plain + 4_000, "many firings of one look are more than one record"
 
 

@@ -130,19 +130,19 @@ async def test_a_missing_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect: a step that runs at most once is begun before the log has that it is."""
     feature = Feature("at most once")
-    send = executor.Executor._send
+    send = executor.Executor._begin_operation
 
     def eager(self: executor.Executor) -> None:
-        for batch in (self._flush._open, *self._flush._closed):
+        for batch in (self._batcher._open, *self._batcher._closed):
             after, batch.after = batch.after, []
             for one in after:
                 if isinstance(one, RunStep):
-                    self._under_way.begin(one)
+                    self._tasks.begin(one)
                 else:
                     batch.after.append(one)
         send(self)
 
-    monkeypatch.setattr(executor.Executor, "_send", eager)
+    monkeypatch.setattr(executor.Executor, "_begin_operation", eager)
 
     async def check(book: boki.Book) -> None:
         await feature.check(book)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from bokiflow.execute.timers import DurableTimers, TimerDue, left_ms
+from bokiflow.execute.inbox import TimerDue
+from bokiflow.execute.timers import DurableTimers, left_ms
 from bokiflow.runtime.commands import SetTimer
 from bokiflow.testing import in_virtual_time
 
@@ -43,15 +44,15 @@ async def test_a_timer_is_reported_once_and_one_of_a_calendar_until_the_log_is_t
     began_s, ask = loop.time(), SetTimer("0:1", HOUR_MS + 10_000)
     timers.set(ask, HOUR_MS)
     due = await due_timers.get()
-    assert loop.time() - began_s == 10 and timers.fires(due.ask, HOUR_MS) is not by_calendar
+    assert loop.time() - began_s == 10 and timers.fires(due.command, HOUR_MS) is not by_calendar
     if by_calendar:
         log.ms += 7_000
         due = await due_timers.get()
-        assert loop.time() - began_s == 20 and not timers.fires(due.ask, HOUR_MS)
+        assert loop.time() - began_s == 20 and not timers.fires(due.command, HOUR_MS)
         log.ms += 3_000
         due = await due_timers.get()
-        assert loop.time() - began_s == 23 and timers.fires(due.ask, HOUR_MS)
-    assert not timers.fires(due.ask, HOUR_MS) and not timers.unset("0:1")
+        assert loop.time() - began_s == 23 and timers.fires(due.command, HOUR_MS)
+    assert not timers.fires(due.command, HOUR_MS) and not timers.unset("0:1")
 
 
 @in_virtual_time

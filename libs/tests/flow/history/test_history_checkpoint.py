@@ -140,7 +140,7 @@ async def test_a_checkpoint_is_all_of_the_history_and_what_was_before_goes(clust
         await settled(worker, "x")
         steps = [one async for one in handle.steps()]
         start = handle._start
-        assert await worker._executors["x"].carry()
+        assert await worker._executors["x"].checkpoint()
         await settled(worker, "x")
         for tag in (tags.flow_own("x"), tags.flow_history("x"), tags.flow_output("x", "got")):
             (only,) = await rows(worker.log, tag)
@@ -189,7 +189,7 @@ async def test_a_history_that_no_record_takes_is_checkpointed_in_parts(cluster: 
         handle = await worker.start(flow.call(), id="x")
         await until(lambda: "x" in worker._executors and bool(worker._executors["x"].instance._signals.receivers))
         await settled(worker, "x")
-        assert await worker._executors["x"].carry()
+        assert await worker._executors["x"].checkpoint()
         await settled(worker, "x")
         history = await rows(worker.log, tags.flow_history("x"))
         assert len(history) > 2
@@ -219,7 +219,7 @@ class Carried(Feature):
     @staticmethod
     async def carry(worker: Worker) -> None:
         if "x" in worker._executors:
-            await worker._executors["x"].carry()
+            await worker._executors["x"].checkpoint()
 
     @staticmethod
     async def send(worker: Worker, number: int) -> None:

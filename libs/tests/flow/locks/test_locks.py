@@ -451,7 +451,7 @@ async def test_locks_are_in_the_checkpoint_of_a_history(cluster: MemoryCluster) 
             await waits(worker, "w", "lock 'a'")
             await waits(worker, "h", "signal")
             for id in ids:
-                assert await worker._executors[id].carry()
+                assert await worker._executors[id].checkpoint()
             if not ids:
                 await worker.handle("h").signal("go")
                 assert await worker.handle("w", seats.sit).result() > number

@@ -103,7 +103,7 @@ async def test_appends_of_what_is_done_to_workflows_are_those_of_the_table(clust
         await until(lambda: "x" in worker._executors and worker._executors["x"].instance.waits == ["signal 'go'"])
         await until(lambda: worker._executors["x"].idle)
         before = log.appends
-        assert await worker._executors["x"].carry() and log.appends - before == 1, "a checkpoint, with its claim"
+        assert await worker._executors["x"].checkpoint() and log.appends - before == 1, "a checkpoint, with its claim"
         before = log.appends
         fork = await handle.fork(id="y")
         assert log.appends - before == 1, "a fork"

@@ -1,18 +1,19 @@
-"""What becomes of a batch of one workflow: a record, with the starts of its children, and its messages to others.
+"""Builds the records of one workflow: the events of a batch, the starts of its children, and its messages to other workflows.
 
-A child's start expects that nobody has its id, and joins the record of its parent's call. If somebody has it (an earlier attempt of this
-call, for one), the call goes without.
+The start of a child is in the record of its parent's call, and expects that no workflow has the child's id. If one has it, the record is
+appended without the start: the call waits for that workflow if it is the same child of an earlier attempt, and fails otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from boki_common.errors import Conflict
 from bokiflow.execute.traces import Spans
+from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import inspection
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
@@ -23,105 +24,98 @@ from bokiflow.model.outcomes import Outcome
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, Batch, BatchEntry, size_of, within_bounds
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.runtime.instance import Instance
-from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
 
 ABANDONED: Final = "the attempt of a transaction that it was a part of is over"
-"""The reason of the cancellation of a part."""
-
-
-class ComposerHost(Protocol):
-    """What a composer needs of its worker."""
-
-    @property
-    def log(self) -> Log: ...
-
-    @property
-    def spans(self) -> Spans: ...
-
-    def owner_of(self, id: str) -> tuple[str, int]:
-        """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
-
-    def began(self, started: Started, seqnum: int) -> None:
-        """A child was started here, at that place."""
-
-    def lost(self, partition: int, claim: int) -> None:
-        """Somebody else owns a partition now, or its owner claimed it anew."""
+"""The reason with which an abandoned part of a transaction is cancelled."""
 
 
 class _Child(NamedTuple):
-    """An entry's child, and what became of its start. `claim`: of its partition, by its owner."""
+    """A child to start. `claim` is its owner's claim of its partition."""
 
     started: Started
     key: str
     claim: int = 0
 
 
-class Composer:
-    """See the module.
+class RecordBuilder:
+    """The builder of one workflow's records.
 
     Attributes:
-        place: its streams. held: its fence.
+        place: the streams of the workflow.
+        held: the claim that each of its records expects, by the fence's tag.
     """
 
-    def __init__(self, host: ComposerHost, place: records.InstanceStreams, claim: int, start: int) -> None:
-        """`claim`: of the workflow. `start`: seqnum of its Started."""
-        self._start_of_parent: Final = start
+    def __init__(self, host: WorkerHost, place: records.InstanceStreams, claim: int, start: int) -> None:
+        """Build records under a claim.
+
+        Args:
+            host: the worker.
+            place: the streams of the workflow.
+            claim: the claim of the workflow.
+            start: the seqnum of its start.
+        """
         self.place: Final = place
         self.held: Final[dict[str, int | None]] = {place.fence: claim}
         self._host: Final = host
-        self._spawns: dict[int, ChildStart] = {}
+        self._start: Final = start
+        # What the record of an event has beside it, by the identity of the event.
+        self._starts: dict[int, ChildStart] = {}
         self._children: dict[int, _Child] = {}
-        self._places: dict[int, Enqueued] = {}
+        self._lock_entries: dict[int, Enqueued] = {}
 
-    def place_taken(self, event: events.Queued, enqueued: Enqueued) -> BatchEntry:
-        """A place in a lock's queue, that goes with what else is appended."""
-        self._places[id(event)] = enqueued
+    # -- entries of batches
+
+    def queued(self, event: events.Queued, enqueued: Enqueued) -> BatchEntry:
+        """Return the entry for a lock queue entry that shares a record with other events."""
+        self._lock_entries[id(event)] = enqueued
         return BatchEntry(event, delivers=True, tags=1, more_bytes=size_of(enqueued))
 
-    def entry(self, event: events.Effect, spawn: ChildStart) -> BatchEntry:
-        """What the code did, to be appended."""
-        self._spawns[id(event)] = spawn
-        attributes_bytes = size_of(dict(spawn.attributes)) if spawn.attributes else 0
-        more_bytes = size_of([spawn.args, spawn.notice, spawn.within]) + attributes_bytes
+    def effect(self, event: events.Effect, start: ChildStart) -> BatchEntry:
+        """Return the entry for an effect of the code, with the child that it starts or the notice that it sends."""
+        self._starts[id(event)] = start
+        attributes_bytes = size_of(dict(start.attributes)) if start.attributes else 0
+        more_bytes = size_of([start.args, start.notice, start.within]) + attributes_bytes
         begins, note = isinstance(event, events.Begun), isinstance(event, events.Patched)
-        return BatchEntry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=begins, note=note)
+        return BatchEntry(event, tags=start.tags(event), more_bytes=more_bytes, begins=begins, note=note)
 
     def abandoned(self, part: events.Attempted) -> BatchEntry:
-        """Return the entry that cancels a part of a transaction which nothing waits for any more, and records that."""
+        """Return the entry that cancels a part of a transaction, and records that the transaction has abandoned it."""
         event = events.Abandoned(self.place.id, part.key, part.child)
         notice = events.Cancelled(part.child, ABANDONED)
-        self._spawns[id(event)] = ChildStart(notice=notice)
+        self._starts[id(event)] = ChildStart(notice=notice)
         return BatchEntry(event, tags=2, more_bytes=size_of(notice), note=True)
 
+    # -- records
+
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
-        """Children that a batch starts begin now, for their code."""
+        """Set the arguments and the time of the children that a batch starts."""
         for entry in batch.entries:
-            spawn = self._spawns.get(id(entry.event))
-            if spawn is not None and spawn.workflow is not None and isinstance(entry.event, events.Invoked):
-                started = _child(instance, entry.event, spawn, self._start_of_parent, self._host.spans)
+            start = self._starts.get(id(entry.event))
+            if start is not None and start.workflow is not None and isinstance(entry.event, events.Invoked):
+                started = _child(instance, entry.event, start, self._start, self._host.spans)
                 self._children[id(entry.event)] = _Child(started, entry.event.key)
 
     async def append(self, batch: Batch[Any]) -> tuple[int | None, list[tuple[str, str]]]:
-        """Appends a batch, in the end without what cannot be any more.
+        """Append a batch, without the starts of children whose ids are in use.
 
         Returns:
-            Where it is (None: somebody else runs the workflow), and calls (key, child's id) that failed, because somebody else has the id.
+            The seqnum of the record, or None if another worker runs the workflow; and the calls (key, child's id) whose ids other
+            workflows have.
         """
         failed: list[tuple[str, str]] = []
         while True:
-            one = self.record(batch)
+            one = self._record(batch)
             try:
                 return await self._host.log.append(one, seen=batch.seen, settle=True), failed
             except Conflict as conflict:
-                taken = await self.after_conflict(one, conflict)
+                taken = await self._after_conflict(one, conflict)
                 if taken is None:
                     return None, failed
                 failed += taken
 
-    def record(self, batch: Batch[Any]) -> Contribution:
-        """All of a batch."""
+    def _record(self, batch: Batch[Any]) -> Contribution:
         parts: list[Contribution] = []
         for entry in batch.entries:
             event = entry.event
@@ -130,16 +124,16 @@ class Composer:
                 continue
             parts.append(records.worker_event(self.place, event, self.held))
             if id(event) in self._children:
-                parts.append(self._start(id(event)))
-            enqueued = self._places.get(id(event))
+                parts.append(self._child_start(id(event)))
+            enqueued = self._lock_entries.get(id(event))
             if enqueued is not None:
                 parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
-            spawn = self._spawns.get(id(event))
-            if spawn is not None and spawn.notice is not None:
-                parts.append(records.send(records.InstanceStreams(spawn.notice.id, self.place.group), spawn.notice))
+            start = self._starts.get(id(event))
+            if start is not None and start.notice is not None:
+                parts.append(records.send(records.InstanceStreams(start.notice.id, self.place.group), start.notice))
         return joined(parts)
 
-    def _start(self, number: int) -> Contribution:
+    def _child_start(self, number: int) -> Contribution:
         child = self._children[number]
         owner, claim = self._host.owner_of(child.started.id)
         if (owner, claim) != (child.started.owner, child.claim):
@@ -149,17 +143,16 @@ class Composer:
 
     def _end(self, ended: events.Ended) -> list[Contribution]:
         parts = [records.end(self.place, ended, self.held)]
-        if ended.parent_key:  # else it is a transaction that called it, and waits for its end
+        if ended.parent_key:  # a transaction that called it waits for its end
             notice = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
             parts.append(records.send(records.InstanceStreams(ended.parent, self.place.group), notice))
         return parts
 
-    async def after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
-        """Looks at what moved.
+    async def _after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
+        """Drop the starts that cannot be appended, so that the record may be appended again.
 
         Returns:
-            Calls (key, child's id) that failed, because somebody else has the id: the record may be appended again, without what cannot
-            be any more. None: somebody else runs the workflow.
+            The calls (key, child's id) whose ids other workflows have; None if another worker runs the workflow.
         """
         moved = self._host.log.moved(one.expect, conflict)
         if self.place.fence in moved or not moved:
@@ -175,17 +168,17 @@ class Composer:
                     taken.append((child.key, child.started.id))
         return taken
 
-    def acked(self, batch: Batch[Any], seqnum: int) -> None:
-        """It is in the log."""
+    def appended(self, batch: Batch[Any], seqnum: int) -> None:
+        """Run the children that a record has started here."""
         for entry in batch.entries:
-            self._spawns.pop(id(entry.event), None)
-            self._places.pop(id(entry.event), None)
+            self._starts.pop(id(entry.event), None)
+            self._lock_entries.pop(id(entry.event), None)
             child = self._children.pop(id(entry.event), None)
             if child is not None and child.started.owner:
                 self._host.began(child.started, seqnum)
 
 
-def over(
+def last_event(
     instance: Instance,
     start: int,
     outcome: Outcome,
@@ -194,20 +187,26 @@ def over(
     history_bytes: int,
     now_ms: int,
 ) -> tuple[events.Ended | Restarted, int]:
-    """The event of a workflow's end, or of its restart; and how many bytes of it its parent gets too."""
+    """Return the event of a workflow's end or restart, and how many bytes of it are sent to its parent too.
+
+    Args:
+        start: the seqnum of its start.
+        topics: of everything that it emitted.
+        carried_ms: when its oldest record was written.
+        history_bytes: the size of its history.
+        now_ms: the time by the clock of the log, which may be long after that of the last delivery.
+    """
     if instance.next is not None:
-        return restarted(instance, start, topics, carried_ms), 0
+        return _restarted(instance, start, topics, carried_ms), 0
     begun = instance.started
     parts_bytes = size_of(instance.parts.for_caller(failed=outcome.error is not None))
     limit = SHARED_BYTES if begun.parent else EVENT_BYTES
     bounded = within_bounds(outcome, begun.name, max(0, limit - parts_bytes))
-    made = ended(instance, start, bounded, topics, now_ms)
-    made = msgspec.structs.replace(made, history_bytes=history_bytes)
+    made = msgspec.structs.replace(_ended(instance, start, bounded, topics, now_ms), history_bytes=history_bytes)
     return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 
 
-def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], now_ms: int) -> events.Ended:
-    """Return the end of a workflow. `now_ms`: by the clock of the log, which may be long after what was delivered last."""
+def _ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], now_ms: int) -> events.Ended:
     begun = instance.started
     return events.Ended(
         instance.id,
@@ -226,8 +225,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
     )
 
 
-def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms: int) -> Restarted:
-    """It begins again."""
+def _restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms: int) -> Restarted:
     started = msgspec.structs.replace(instance.started, args=instance.next, origin="", names=(), cursors=())
     return Restarted(
         instance.id,
@@ -242,22 +240,24 @@ def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms:
     )
 
 
-def _child(instance: Instance, event: events.Invoked, spawn: ChildStart, start: int, spans: Spans) -> Started:
+def _child(instance: Instance, event: events.Invoked, child_start: ChildStart, start: int, spans: Spans) -> Started:
     parent = instance.started
-    assert spawn.workflow is not None
+    assert child_start.workflow is not None
     started = Started(
         event.child,
         event.name,
         event.digest,
-        spawn.args,
+        child_start.args,
         instance.now_ms,
-        version=spawn.workflow.version,
+        version=child_start.workflow.version,
         group=parent.group,
-        traceparent=spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
-        within=spawn.within,
-        due_ms=spawn.due_ms,
-        attributes=dict(spawn.attributes),
+        traceparent=spans.child(
+            instance.id, event.name, event.child, parent.traceparent, detached=child_start.detached
+        ),
+        within=child_start.within,
+        due_ms=child_start.due_ms,
+        attributes=dict(child_start.attributes),
     )
-    if spawn.detached:
+    if child_start.detached:
         return started
     return msgspec.structs.replace(started, parent=instance.id, parent_key=event.key, age=parent.age or start)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,10 @@ import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker, WorkflowCancelled
-from bokiflow.execute.composing import ABANDONED
-from bokiflow.execute.family import CalledParts
+from bokiflow.execute.record_builder import ABANDONED
+from bokiflow.execute.transaction_children import CalledParts
 from bokiflow.history import inspection
-from bokiflow.model.flow_events import PICKER, Abandoned, Attempted
+from bokiflow.model.flow_events import PICKER, Abandoned, Attempted, Transacted
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
@@ -319,6 +320,42 @@ async def test_a_part_whose_start_is_under_way_when_it_is_left_is_cancelled_afte
     start.set_result(7)
     await until(lambda: bool(decided))
     assert left == [part] and decided == [False] and called.open == []
+
+
+class Late:
+    """A ticket whose answer comes a minute later."""
+
+    def __init__(self, ticket: TicketPort) -> None:
+        self._ticket = ticket
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._late().__await__()
+
+    async def _late(self) -> int:
+        await asyncio.sleep(60)
+        return await self._ticket
+
+    async def outcome(self, *, settle: bool = False) -> boki.Outcome:
+        return await self._ticket.outcome(settle=settle)
+
+
+class LateStarts(FaultyBook):
+    """Answers to records that start a part come late."""
+
+    def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+        ticket = super().submit(data, tags=tags, expect=expect)
+        return Late(ticket) if b"flow.attempt" in data else ticket
+
+
+@in_virtual_time
+async def test_a_transaction_ends_after_the_starts_of_its_parts_are_known_and_abandoned() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        agency = Agency(LateStarts((await cluster.connect()).book("shop")))
+        async with agency.worker as worker:
+            await (await worker.start(agency.leaves.call(), id="x")).result()
+            history = await inspection.whole_history(worker.log, "x")
+    kinds = [type(event) for one in history.records for event in one.own]
+    assert [kind for kind in kinds if kind in (Attempted, Abandoned, Transacted)] == [Attempted, Abandoned, Transacted]
 
 
 async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:

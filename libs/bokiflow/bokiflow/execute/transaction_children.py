@@ -1,17 +1,18 @@
-"""Workflows that the body of a transaction calls: each is a child, and a part of that attempt of the transaction.
+"""Workflows that the body of a transaction calls. Each is a child, and a part of that attempt of the transaction.
 
     async def book(tx: Transaction, hotel: str) -> str:
         room = await reserve(hotel)        # a workflow, perhaps on another machine; what it transacts is staged, and comes back here
         tx["trips"].inc("booked")
         return room
 
-- A part begins with where the transaction reads and what was written in it so far, and reads there. What it reads and writes comes
-  back with its end, as data; the record that commits the transaction has all of it, and expects all that any part read.
-- A part belongs to one attempt; a later attempt calls parts of its own. A part that nothing waits for any more is cancelled, by a record
-  that also says so in the history of the workflow which called it (`Abandoned`). This record comes before a later attempt, and before the
-  end of the transaction and of the workflow. A worker that takes the workflow over does the same for all parts that its history does not
-  account for (`history.parts_left`): so no part outlives its attempt because a worker died or an append failed.
-- Parts run one after the other, so each sees what those before it wrote.
+- A part begins with the snapshot of the transaction and the writes in it so far, and reads there. Its own reads and writes return with
+  its end, as data. The record that commits the transaction has all writes, and expects all reads, of every part.
+- A part belongs to one attempt; a later attempt calls parts of its own. A part that nothing waits for is cancelled by a record that also
+  says so in the history of the calling workflow (`Abandoned`). This record comes before a later attempt, and before the end of the
+  transaction and of the workflow; both wait for starts of parts that are being appended. A worker that takes the workflow over does the
+  same for all parts that its history does not account for (`delivery_order.parts_left`), which are none of transactions that have ended.
+  So no part outlives its attempt because a worker died or an append failed.
+- Parts run one after the other, so each sees the writes of those before it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import Token
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.execute.composing import ABANDONED, ComposerHost
+from bokiflow.execute.record_builder import ABANDONED
+from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.model import records
 from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Attempted, Cancelled, EnclosingTransaction, Ended, Started
@@ -41,21 +43,8 @@ CANCELLED_AT_ONCE: Final = 60
 """Children that one record cancels: it joins two streams for each."""
 
 
-class FamilyHost(ComposerHost, Protocol):
-    """What a family needs of its worker."""
-
-    def token(self) -> str:
-        """Random."""
-
-    async def end_of(self, id: str, start: int) -> Ended:
-        """How a workflow ended; waits for it."""
-
-    def append_later(self, part: Contribution) -> None:
-        """Appends something that nothing here waits for."""
-
-
 class AttemptMoved(LogBookError):
-    """The claim that an attempt was made under was replaced: it is made again, if by then this process has another one."""
+    """The claim that an attempt was made under was replaced. The attempt is repeated if this process has a newer claim by then."""
 
     retryable = True
     definite = True
@@ -64,25 +53,27 @@ class AttemptMoved(LogBookError):
 class CalledParts:
     """The parts that transactions of a workflow called under one claim, until they are accounted for.
 
-    A part is accounted for when its end was seen, or when it is abandoned: `abandon` is called with it, at once. A part whose start is
-    under way is abandoned when the start is decided, since a cancellation that is ordered before the start would reach nothing.
+    A part is accounted for when its end was read, or when it is abandoned: then `abandon` is called with it. A part whose start is being
+    appended is abandoned when the outcome of the start is known, since a cancellation that is ordered before the start has no effect.
     """
 
     def __init__(self, abandon: Callable[[Attempted], None], decided: Callable[[], None]) -> None:
-        """
+        """Begin with no parts.
+
         Args:
-            abandon: has a part cancelled. decided: called when a start was decided.
+            abandon: cancels a part.
+            decided: called when the outcome of a start is known.
         """
         self._abandon: Final = abandon
         self._on_decided: Final = decided
         self._open: Final[dict[str, Attempted]] = {}
         self._starts: Final[dict[str, asyncio.Task[int]]] = {}
         self._leaving: Final[dict[str, None]] = {}
-        """Parts that are abandoned when their starts are decided."""
+        """Parts to abandon when the outcomes of their starts are known."""
 
     @property
     def undecided(self) -> bool:
-        """True while a start is under way."""
+        """True while a start is being appended."""
         return bool(self._starts)
 
     @property
@@ -91,7 +82,7 @@ class CalledParts:
         return list(self._open)
 
     async def begin(self, part: Attempted, start: Coroutine[Any, Any, int]) -> int:
-        """Start a part, to the end also if the caller is cancelled; return the seqnum of its start."""
+        """Start a part, also if the caller is cancelled meanwhile; return the seqnum of its start."""
         self._open[part.child] = part
         self._starts[part.child] = starting = asyncio.get_running_loop().create_task(start, name="bokiflow part")
         starting.add_done_callback(partial(self._decided, part.child))
@@ -105,8 +96,13 @@ class CalledParts:
             self.leave(child)
         self._on_decided()
 
+    async def decided(self, key: str) -> None:
+        """Wait until the outcomes of all starts of a transaction's parts are known."""
+        while starting := [one for child, one in self._starts.items() if self._open[child].key == key]:
+            await asyncio.wait(starting)
+
     def ended(self, child: str) -> None:
-        """Note that the end of a part was seen."""
+        """Note that the end of a part was read."""
         self._open.pop(child, None)
 
     def leave(self, child: str) -> None:
@@ -122,14 +118,14 @@ class CalledParts:
             self.leave(child)
 
     def stop(self) -> list[asyncio.Task[Any]]:
-        """Cancel starts that are under way, and return them: the next claim of the workflow accounts for its parts."""
+        """Cancel and return the starts that are being appended. The next claim of the workflow accounts for its parts."""
         for starting in self._starts.values():
             starting.cancel()
         return list(self._starts.values())
 
 
-class Family:
-    """The children of one transaction's body; see the module.
+class TransactionChildren:
+    """The children of one transaction's body.
 
     Attributes:
         spoiled: see `transactional.Attempts`.
@@ -137,24 +133,30 @@ class Family:
 
     def __init__(
         self,
-        host: FamilyHost,
+        host: WorkerHost,
         started: Started,
         age: int,
-        ask: RunTransaction,
+        command: RunTransaction,
         held: Mapping[str, int | None],
         moved: Callable[[Mapping[str, int | None]], None],
         called: CalledParts,
     ) -> None:
-        """
+        """Prepare for the attempts of a transaction.
+
         Args:
-            started: the workflow whose transaction it is. age: seqnum at which the root of its family began. held: its claim, as it
-            is. moved: called with the expected one, if that was replaced, or if it is unknown whether it was used. called: its parts.
+            host: the worker.
+            started: the workflow whose transaction it is.
+            age: the seqnum at which the root of its family began.
+            command: the command.
+            held: the claim of the workflow, which a checkpoint replaces.
+            moved: called with a claim that turned out to be replaced, or that an append of unknown outcome expected.
+            called: the parts of the workflow's transactions.
         """
         self._called: Final = called
         self._host: Final = host
         self._started: Final = started
         self._age: Final = age
-        self._ask: Final = ask
+        self._command: Final = command
         self._held: Final = held
         self._moved: Final = moved
         self._tx: SharedTransaction | None = None
@@ -168,7 +170,7 @@ class Family:
 
     def begins(self, tx: StoreTransaction) -> None:
         """See `transactional.Attempts`."""
-        if isinstance(self._ask.store, SharedStore):
+        if isinstance(self._command.store, SharedStore):
             self._tx = tx  # type: ignore[assignment]  # what such a store gives is one
             self._attempt, self._count, self.spoiled = self._host.token(), 0, None
             self._token = IN_TRANSACTION.set(self)
@@ -176,7 +178,7 @@ class Family:
     def ends(self) -> None:
         """See `transactional.Attempts`."""
         self._tx = None
-        self._called.leave_all(self._ask.key)
+        self._called.leave_all(self._command.key)
         if self._token is not None:
             IN_TRANSACTION.reset(self._token)
             self._token = None
@@ -216,8 +218,8 @@ class Family:
             raise found from fault
 
     def _raised(self, workflow: Workflow[..., Any], id: str, error: Failure) -> Exception:
-        """Return the error that a child ended with; NonDeterminism, whatever the body makes of it, if its class is missing here."""
-        places = names_of(workflow.function), *self._ask.places[1:]
+        """Return the error that a child ended with. If its class is missing here, the attempt ends with NonDeterminism in any case."""
+        places = names_of(workflow.function), *self._command.places[1:]
         lost = missing_class(error, *places)
         if lost is not None:
             what = f"child {workflow.name!r} ({id})"
@@ -228,13 +230,13 @@ class Family:
         return made
 
     def _spoil(self, error: BaseException) -> None:
-        """What the log will do another time, or the store another place, is nothing that a body decides about."""
+        """Let an error decide about the attempt if a repeated attempt may not have it, whatever the body does with it."""
         if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
             self.spoiled = error
 
     async def _call(self, workflow: Workflow[..., Any], stored: Any, context: bytes) -> Ended:
         self._count += 1
-        key, parent = self._ask.key, self._started
+        key, parent = self._command.key, self._started
         id = f"{parent.id}/{key}~{self._attempt}:{self._count}"
         child = Started(
             id,
@@ -252,7 +254,7 @@ class Family:
         noted = Attempted(parent.id, key, self._attempt, id, child.name, child.at_ms)
         try:
             ended = await self._host.end_of(id, await self._called.begin(noted, self._start(child, noted)))
-        except asyncio.CancelledError:  # the body waits for it no longer
+        except asyncio.CancelledError:  # the body does not wait any more
             self._called.leave(id)
             raise
         self._called.ended(id)
@@ -289,5 +291,5 @@ class Family:
 
 
 def cancelling(group: str, ids: Iterable[str]) -> Contribution:
-    """Return the record that cancels parts which nothing waits for, beside what their workflow's history says of them."""
+    """Return the record that cancels parts, without a word in the history of the calling workflow."""
     return joined(records.send(records.InstanceStreams(id, group), Cancelled(id, ABANDONED)) for id in ids)
