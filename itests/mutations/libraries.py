@@ -118,6 +118,16 @@ bokiflow libs/tests/flow/execute/test_transaction_children.py::test_one_unknown_
 -            self._abandon(part)
 +            pass
 
+a transaction ends while a start of one of its parts is being appended
+bokiflow libs/tests/flow/execute/test_transaction_children.py::test_a_transaction_ends_after_the_starts_of_its_parts_are_known_and_abandoned
+-            await self._called.decided(command.key)
++            pass
+
+a step that looks between two tries of a step that ends its worker is progress
+bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker[looks_between]
+-        return self._trimmed or (self._progressed and self._interrupted.isdisjoint(self._begun.values()))
++        return self._trimmed or self._progressed
+
 the cancellation of a part may be ordered before its start
 bokiflow libs/tests/flow/execute/test_transaction_children.py::test_a_part_whose_start_is_under_way_when_it_is_left_is_cancelled_after_it
 -        if child in self._starts:

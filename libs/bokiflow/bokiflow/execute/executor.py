@@ -182,7 +182,7 @@ class Executor:
         """Stop here; return the cancelled tasks that end now. The worker that claims the workflow next resumes it.
 
         Once they have ended, each record that was appended is in the log, or never will be. A body that swallows its cancellation may run
-        on; nothing of it is recorded.
+        on; its outcome is not recorded.
         """
         operation, ending = self._operation, self._stop()
         if operation is not None and operation is not asyncio.current_task():
@@ -220,7 +220,7 @@ class Executor:
 
     @property
     def idle(self) -> bool:
-        """True if nothing of it is under way: it waits for a time, or for others, or its end is held back."""
+        """True if it only waits: for a time, for others, or with its end held back for the next worker."""
         return self._tasks.idle and not self.recording
 
     @property
@@ -535,7 +535,7 @@ class Executor:
 
     @property
     def _now_ms(self) -> int:
-        """The time of what is delivered now."""
+        """The time of a delivery made now."""
         return max(self.instance.now_ms, self._host.log.now_ms())
 
     def _deliver(self, item: Item) -> None:

@@ -1,8 +1,8 @@
 """Timers of one workflow.
 
-A timer waits once for the time that is left, by the clock of the event loop, which nobody sets. That time is computed from the later of
+A timer waits once for the time that is left, by the monotonic clock of the event loop. That time is computed from the later of
 the log's time and the workflow's own, so a timer is as long as it was set for, wherever the log's time stands. Only calendars (schedules)
-wait for the log's time, and compute it again when their timer is due: otherwise they would stay ahead for ever.
+wait for the log's time, and compute it again when their timer is due: otherwise a clock that was ahead once would make them early always.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from bokiflow.model.delivery_order import RecordedEvents, begun, locks_of, recor
 from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
+    Begun,
     Cancelled,
     Checkpointed,
     Claimed,
@@ -32,6 +33,7 @@ from bokiflow.model.flow_events import (
     Tombed,
     Transacted,
     Waits,
+    Withdrawn,
 )
 from bokiflow.model.history_fold import History, HistoryRecord, fold
 from bokiflow.model.outcomes import Outcome
@@ -178,15 +180,43 @@ async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
         return None
 
 
-def _is_progress(event: object) -> bool:
-    """Return True for events that a workflow does not record repeatedly while its steps crash workers.
+class _Run:
+    """The events of a workflow under one claim, of a worker that was lost.
 
-    Effects, notes and timers are no progress: code that catches StepInterrupted, and a transaction that is retried, record some of them on
-    each worker.
+    Effects, notes and timers are no progress: code that catches StepInterrupted, and a transaction that is retried, record some of them
+    on each worker. So does code that looks what an interrupted step did, in another step, before it repeats that step: there is no
+    progress while a step of one name is interrupted, and then lost again with the worker.
     """
-    if isinstance(event, Stepped):
-        return not event.outcome.interrupted
-    return isinstance(event, (Transacted, Waits, Restarted))
+
+    def __init__(self) -> None:
+        self._progressed = self._trimmed = False
+        self._begun: Final[dict[str, str]] = {}
+        """The names of steps that run at most once, and have begun and not ended, by key."""
+        self._interrupted: Final[set[str]] = set()
+
+    def add(self, item: boki.Gap | Sequence[object]) -> None:
+        """Add the events of the next record, or a gap."""
+        if isinstance(item, boki.Gap):  # only a worker that runs the workflow trims its history, after a while
+            self._trimmed = True
+            return
+        for event in item:
+            if isinstance(event, Begun) or (isinstance(event, Withdrawn) and event.again):
+                self._begun[event.key] = event.name
+            elif isinstance(event, Withdrawn):
+                self._begun.pop(event.key, None)
+            elif isinstance(event, Stepped):
+                self._begun.pop(event.key, None)
+                if event.outcome.interrupted:
+                    self._interrupted.add(event.name)
+                else:
+                    self._progressed = True
+            elif isinstance(event, (Transacted, Waits, Restarted)):
+                self._progressed = True
+
+    @property
+    def progressed(self) -> bool:
+        """True if the workflow recorded what it does not record again and again while its steps end workers."""
+        return self._trimmed or (self._progressed and self._interrupted.isdisjoint(self._begun.values()))
 
 
 async def since_claim(log: Log, id: str, state: InstanceState) -> SinceClaim:
@@ -201,17 +231,18 @@ async def since_claim(log: Log, id: str, state: InstanceState) -> SinceClaim:
             vain = 0
         else:
             start = before.seqnum
-    progressed = cancelled = False
+    before_claim, since, cancelled = _Run(), _Run(), False
     async for item in log.book.read(tags.flow_history(id), start=start + 1, stop=await log.book.now() + 1):
-        since = item.last > state.claim if isinstance(item, boki.Gap) else item.seqnum > state.claim
-        own = isinstance(item, boki.Gap)  # a trimmed history is progress: only a worker that runs the workflow trims it
-        if not isinstance(item, boki.Gap):
-            found = PICKER.of(item.seqnum, await log.open(item), about=id)
-            own = any(_is_progress(event) for event in found)
-            cancelled = cancelled or (since and any(isinstance(event, Cancelled) for event in found))
-        progressed = progressed or (own and since)
-        vain = 0 if own and not since else vain
-    return SinceClaim(vain, progressed, cancelled)
+        if isinstance(item, boki.Gap):
+            (since if item.last > state.claim else before_claim).add(item)
+            continue
+        found = PICKER.of(item.seqnum, await log.open(item), about=id)
+        if item.seqnum > state.claim:
+            since.add(found)
+            cancelled = cancelled or any(isinstance(event, Cancelled) for event in found)
+        else:
+            before_claim.add(found)
+    return SinceClaim(0 if before_claim.progressed else vain, since.progressed, cancelled)
 
 
 async def first(log: Log, id: str) -> tuple[int, Started] | None:

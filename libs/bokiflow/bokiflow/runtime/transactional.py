@@ -349,7 +349,7 @@ class TransactionCommit:
         self._held: Final = held
 
     def again(self, became: int) -> tuple[RunTransaction, StagedTransaction[Outcome] | None]:
-        """Return the arguments of `UnderWay.begin` for the next run, after RUN_AGAIN or STORE_RUNS."""
+        """Return the arguments of `RunningTasks.begin` for the next run, after RUN_AGAIN or STORE_RUNS."""
         if became == STORE_RUNS:
             return self.command, self.ran.staged
         return self.command._replace(losses=self.command.losses + 1), None

@@ -118,6 +118,18 @@ class Shop:
                 except bokiflow.StepInterrupted:
                     await let_pass(0.1)
 
+        @self.app.step
+        async def look(id: str) -> str:
+            return id
+
+        @self.app.workflow
+        async def looks_between() -> None:
+            while True:
+                try:
+                    return await explode_once(bokiflow.workflow_id())
+                except bokiflow.StepInterrupted:
+                    await look(bokiflow.workflow_id())
+
         async def calls_the_killer(tx: Transaction) -> None:
             tx["x"].inc("n")
             await killer()
@@ -131,6 +143,7 @@ class Shop:
         self.killers: dict[str, Workflow[[], Any]] = {
             "killer": killer,
             "by_hand": again_by_hand,
+            "looks_between": looks_between,
             "in_transaction": in_transaction,
         }
 
