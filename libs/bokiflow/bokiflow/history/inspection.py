@@ -12,7 +12,7 @@ from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow.errors import ResultExpired
 from bokiflow.history import partition_fold
 from bokiflow.history.instance_state import InstanceState, LockWait, Status, state_after, status_of
-from bokiflow.history.partition_fold import PartitionFold
+from bokiflow.history.partition_fold import PartitionFold, starts_of
 from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
@@ -483,7 +483,7 @@ def _found(
 ) -> Iterable[tuple[str, int]]:
     """Return the ids that an event is about, and the seqnums of their starts."""
     if isinstance(event, PartitionCheckpoint):
-        return zip(event.ids, event.starts, strict=True) if event.group == group and attribute is None else ()
+        return starts_of(event).items() if event.group == group and attribute is None else ()
     if isinstance(event, Tombed):
         event = event.ended
     if not isinstance(event, Started | Claimed | Ended) or event.group != group:

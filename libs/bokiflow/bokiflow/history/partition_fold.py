@@ -19,6 +19,11 @@ _START_BYTES: Final = 16
 """Bytes of a seqnum and of the encoding around an id."""
 
 
+def starts_of(checkpoint: PartitionCheckpoint) -> dict[str, int]:
+    """Return the seqnum of each listed workflow's start, by id; 0 where an older program did not write it."""
+    return dict(zip(checkpoint.ids, checkpoint.starts or [0] * len(checkpoint.ids), strict=True))
+
+
 class PartitionFold:
     """The stream of a partition up to a position.
 
@@ -65,11 +70,7 @@ class PartitionFold:
         self._parts, self._by = [*before, event] if event.part == len(before) else [], by
         if len(self._parts) != event.parts:
             return
-        kept = {
-            id: start
-            for part in self._parts
-            for id, start in zip(part.ids, part.starts or [0] * len(part.ids), strict=True)
-        }
+        kept = {id: start for part in self._parts for id, start in starts_of(part).items()}
         above = {id: start for id, start in self.ids.items() if start > event.covers}
         self.ids = kept | above
         self.starts = len(above)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from itertools import islice, takewhile
@@ -73,11 +74,11 @@ def check(timing: Timing) -> Timing:
         raise InvalidArgument(
             f"expected either cron or every_s, found cron={timing.cron!r} and every_s={timing.every_s}"
         )
-    if timing.every_s and timing.every_s < LEAST_S:
+    if timing.every_s and not LEAST_S <= timing.every_s < math.inf:
         raise InvalidArgument(f"expected an interval of at least {LEAST_S} s, found {timing.every_s}")
     if timing.missed not in ("skip", "last", "all"):
         raise InvalidArgument(f"expected missed to be 'skip', 'last' or 'all', found {timing.missed!r}")
-    if timing.late_s < 0:
+    if not 0 <= timing.late_s < math.inf:
         raise InvalidArgument(f"expected late_s of at least 0, found {timing.late_s}")
     if timing.cron:
         if len(timing.cron.split()) != FIELDS:

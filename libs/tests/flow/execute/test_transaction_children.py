@@ -332,7 +332,7 @@ class Late:
         return self._late().__await__()
 
     async def _late(self) -> int:
-        await asyncio.sleep(60)
+        await let_pass(60)
         return await self._ticket
 
     async def outcome(self, *, settle: bool = False) -> boki.Outcome:

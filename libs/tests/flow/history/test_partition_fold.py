@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bokiflow.history.partition_fold import PartitionFold, checkpoint
+from bokiflow.history.partition_fold import PartitionFold, checkpoint, starts_of
+from bokiflow.model.flow_events import PartitionCheckpoint
 
 
 def fed(fold: PartitionFold, time_ms: int, ids: dict[str, int], covers: int, limit: int = 40, by: str = "a") -> int:
@@ -63,3 +64,8 @@ def test_whatever_is_checkpointed_when_what_is_alive_is_found(steps: list[tuple[
                 del alive[id]
             fed(fold, place, {id: start for id, start in alive.items() if start <= covers}, covers)
         assert alive.items() <= fold.ids.items()
+
+
+def test_starts_of_a_checkpoint_of_an_older_program_are_unknown() -> None:
+    assert starts_of(PartitionCheckpoint("g", 3, ("a", "b"), 9)) == {"a": 0, "b": 0}
+    assert starts_of(PartitionCheckpoint("g", 3, ("a", "b"), 9, (4, 7))) == {"a": 4, "b": 7}

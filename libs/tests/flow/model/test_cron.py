@@ -149,6 +149,10 @@ def test_all_that_was_missed_comes_in_parts() -> None:
         Timing("* * * * *", timezone="Europe/Atlantis"),
         Timing("* * * * *", timezone="../etc"),
         Timing(every_s=0.01),
+        Timing(every_s=float("inf")),
+        Timing(every_s=float("nan")),
+        Timing(every_s=1, late_s=float("inf")),
+        Timing(every_s=1, late_s=float("nan")),
         Timing(every_s=1, late_s=-1),
         Timing(every_s=1, missed="some"),  # type: ignore[arg-type]
     ],

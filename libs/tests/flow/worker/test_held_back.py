@@ -17,7 +17,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, AnyFlowEvent, Claimed, Leaving, Waits
-from bokiflow.runtime.calls import Workflow
+from bokiflow.runtime.calls import Step, Workflow
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker import held_back
 from bokiflow_tools.living import living
@@ -106,6 +106,12 @@ class Shop:
             await bokiflow.recv("go")
             return "woke"
 
+        self.killer, self.healthy, self.in_two, self.sleeper = killer, healthy, in_two, sleeper
+        self.killers: dict[str, Workflow[[], Any]] = {"killer": killer, **self._careful_killers(explode, killer)}
+
+    def _careful_killers(self, explode: Step[[str], None], killer: Workflow[[], Any]) -> dict[str, Workflow[[], Any]]:
+        """Return workflows that run the killing step at most once, or in a child of a transaction."""
+
         @self.app.step(at_most_once=True)
         async def explode_once(id: str) -> None:
             await explode.function(id)
@@ -139,9 +145,7 @@ class Shop:
             assert self.store is not None
             await bokiflow.transact(self.store, calls_the_killer)
 
-        self.killer, self.healthy, self.in_two, self.sleeper = killer, healthy, in_two, sleeper
-        self.killers: dict[str, Workflow[[], Any]] = {
-            "killer": killer,
+        return {
             "by_hand": again_by_hand,
             "looks_between": looks_between,
             "in_transaction": in_transaction,
