@@ -22,10 +22,6 @@ pytestmark = pytest.mark.timeout(300)
 """Many files are read, also while other tests have the processors."""
 
 HOLDS: Final = ("examples/", "libs/", "spark/")
-NOT_YET: Final = (
-    "libs/bokiflow/bokiflow/execute/",
-)
-"""Rooms and files of these folders that are not rewritten yet: take one out when it is."""
 PAGES: Final = ("applications", "flow", "queue", "spark", "store", "tables")
 
 OPENING: Final = re.compile(
@@ -76,7 +72,7 @@ def test_code_says_who_does_what() -> None:
     faults: list[str] = []
     for path in python_files():
         name = name_of(path)
-        if name.startswith(HOLDS) and not name.startswith(NOT_YET) and not is_test(path):
+        if name.startswith(HOLDS) and not is_test(path):
             for line, opens, text in read_by_people(path):
                 faults += faults_of(f"{name}:{line}", text, opens=opens)
     none(sorted(set(faults)), "name the actor, and begin with an imperative verb or a noun (CONTRIBUTING.md)")

@@ -78,7 +78,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/execute/inbox.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/running_tasks.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/record_builder.py": "libs/tests/flow/execute/test_executor.py",
-    "libs/bokiflow/bokiflow/execute/worker_host.py": "libs/tests/flow/client/test_flow.py",
     "libs/bokiflow/bokiflow/execute/checkpoint_requests.py": "libs/tests/flow/history/test_history_checkpoint.py",
     "libs/bokiflow/bokiflow/execute/open_telemetry.py": "libs/tests/flow/execute/test_traces.py",
     "ledger/boki_ledger/recover/end_search.py": "ledger/tests/recover/test_recovery.py",
