@@ -237,10 +237,10 @@ def holds(worker: Worker | None, id: str) -> bool:
     return worker is not None and id in worker._takeover._held_back
 
 
-@pytest.mark.parametrize("kind", ["killer", "by_hand", "in_transaction"])
+@pytest.mark.parametrize("kind", ["killer", "by_hand", "looks_between", "in_transaction"])
 @in_virtual_time
 async def test_others_end_beside_a_workflow_that_ends_each_worker(kind: str) -> None:
-    """Also where each worker records something of it: that a step begins, a timer, a child of a transaction's attempt."""
+    """Also where each worker records something: that a step begins, a timer, a step that looks, a child of a transaction's attempt."""
     shop = Shop()
     async with fleet_of(shop) as (fleet, outside):
         killer = await outside.start(shop.killers[kind].call(), id="k")
