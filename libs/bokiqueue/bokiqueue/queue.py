@@ -124,9 +124,7 @@ class Queue(Generic[T]):
         given = {field: value for field, value in wanted.items() if value is not None}
         found = await settings.find(log, name)
         if found is None:
-            before = await settings.newest(log, name)  # a deleted queue of this name
-            made = _config(name, given, 1 if before is None else before.seqnum + 1)
-            found = await settings.change(log, name, lambda config: config or made)
+            found = await settings.create(log, name, lambda start: _config(name, given, start))
         _check_same(found.config, given)
         await _make_dead_letters(log, found.config)
         return Queue(log, found, kind, random or boki.SystemRandom())
@@ -392,14 +390,8 @@ class Queue(Generic[T]):
         Raises:
             NoSuchQueue: it was deleted before.
         """
-        before: list[Config] = []
-
-        def deleted(config: Config) -> Config:
-            before.append(config)
-            return settings.deleted(config)
-
-        self._found = await settings.change_existing(self.log, self.name, deleted)
-        await trim_deleted(self.log, before[-1], self._found.seqnum)
+        before, self._found = await settings.delete(self.log, self.name)
+        await trim_deleted(self.log, before, self._found.seqnum)
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Give one key a rate of its own, for each group. Members apply it when they read it.
@@ -499,12 +491,12 @@ class Queue(Generic[T]):
 async def _make_dead_letters(log: Log, config: Config) -> None:
     """Make the queue of dead letters that the settings name, if it does not exist."""
     if config.dead_letter is not None:
-        dead = _config(config.dead_letter, {"shards": 1})
-        await settings.change(log, dead.queue, lambda found: found or dead)
+        name = config.dead_letter
+        await settings.create(log, name, lambda start: _config(name, {"shards": 1}, start))
 
 
 def _config(name: str, given: Mapping[str, object], start: int = 1) -> Config:
-    """Return the settings of a new queue, whose messages are those from `start` on.
+    """Return the settings of a new queue, whose messages are those from `start` on. Records below are of a deleted queue.
 
     Raises:
         InvalidArgument: a setting is out of range.
@@ -519,7 +511,8 @@ def _config(name: str, given: Mapping[str, object], start: int = 1) -> Config:
         **given,
     }
     groups = {GROUP: start} if chosen["mode"] == "consume" else {}
-    return settings.checked(Config(queue=name, groups=groups, **chosen))  # type: ignore[arg-type] # checked by it
+    registered = groups if start > 1 else {}
+    return settings.checked(Config(queue=name, groups=groups, registered=registered, **chosen))  # type: ignore[arg-type] # checked by it
 
 
 def _check_same(config: Config, given: Mapping[str, object]) -> None:

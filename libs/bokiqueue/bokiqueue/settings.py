@@ -2,23 +2,40 @@
 
 A change expects the newest settings that it read. If another change was faster, those settings are read and the change is
 made to them. Records that depend on settings (a checkpoint that trims) expect their stream too.
+
+A group that is registered again has nothing of its former registration: neither progress nor the deduplication window,
+though members from before may have missed that it was dropped. So:
+
+- Before a registration, claims for no member end the owners from before: none of their records can follow. These claims
+  expect the settings that lack the group, so they end no owner of a registration that was faster.
+- The registration says up to where records of the group are of a former one (`Config.registered`). Readers of the
+  group's streams skip them, also if the process that dropped the group did not trim them.
+- An owner reads the settings after its claim (`Checkpointing.load`): it fails if the group is not registered.
+- The deletion of a queue ends the owners of its first group in the same record, since a later queue of that name gets the
+  messages that are pushed from the deletion on. (Of those of the first 254 shards: a record joins no more streams.)
+
+A purge changes none of this: the group keeps its window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+import boki
 from boki_common.errors import Conflict, InvalidArgument, Trimmed
+from boki_common.limits import RECORD_TAGS
+from bokilib.append.fence import Claimed
 from bokilib.append.log import Log
 from bokilib.records import tags
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import Contribution, joined
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
 from bokiqueue.model.events import PICKER, Config, Limits
-from bokiqueue.model.items import check_name
+from bokiqueue.model.items import GROUP, check_name
 from bokiqueue.model.limit_rules import KEY_RATES, check_key_rate, check_limits
+from bokiqueue.model.rebalance_rules import NOBODY, fence_name
 from bokiqueue.sharding import check_shards
 
 MAX_DELIVERIES: Final = 5
@@ -75,67 +92,144 @@ async def existing(log: Log, queue: str) -> VersionedConfig:
     return found
 
 
-async def change(log: Log, queue: str, alter: Callable[[Config | None], Config]) -> VersionedConfig:
-    """Change the settings, retrying while others are faster. Nothing is appended if they are so already.
+async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> VersionedConfig:
+    """Change the settings of a queue that exists, retrying while others are faster. Nothing is appended if they are so already.
 
     Args:
-        alter: returns the new settings for the newest ones, None if there are none. It may run several times.
-    """
-    return await change_at(log, queue, lambda config, _: alter(config))
-
-
-async def change_at(log: Log, queue: str, alter: Callable[[Config | None, int], Config]) -> VersionedConfig:
-    """Change settings as `change` does; `alter` gets also the place as of which the settings are the newest."""
-    while True:
-        snapshot = await log.book.now(consistency="linearizable")
-        try:
-            found = await find(log, queue, snapshot)
-        except Trimmed:
-            continue
-        config = alter(found.config if found is not None else None, snapshot)
-        if config.deleted and found is None:
-            raise no_such_queue(queue)
-        if found is not None and config == found.config:
-            return found
-        tag = tags.queue_config(queue)
-        try:
-            seqnum = await log.append(Contribution((tag,), {tag: snapshot}, (config,)), settle=True)
-        except Conflict:
-            continue
-        await log.book.trim([(tag, seqnum)])
-        return VersionedConfig(config, seqnum)
-
-
-async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> VersionedConfig:
-    """Change settings as `change` does, of a queue that exists.
+        alter: returns the new settings for the newest ones. It may run several times.
 
     Raises:
         NoSuchQueue: there is no such queue.
     """
+    while True:
+        found, snapshot = await _existing_at(log, queue)
+        config = alter(found.config)
+        if config == found.config:
+            return found
+        try:
+            return await _replace(log, config, snapshot)
+        except Conflict:
+            continue
 
-    def altered(config: Config | None) -> Config:
-        if config is None:
-            raise no_such_queue(queue)
-        return alter(config)
 
-    return await change(log, queue, altered)
+async def _newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]:
+    """Return the newest settings, also of a deleted queue, and the place as of which they are the newest."""
+    while True:
+        snapshot = await log.book.now(consistency="linearizable")
+        try:
+            return await newest(log, queue, snapshot), snapshot
+        except Trimmed:
+            continue
+
+
+async def _existing_at(log: Log, queue: str) -> tuple[VersionedConfig, int]:
+    """Return settings as `_newest_at` does, of a queue that exists.
+
+    Raises:
+        NoSuchQueue: there is no such queue.
+    """
+    found, snapshot = await _newest_at(log, queue)
+    if found is None or found.config.deleted:
+        raise no_such_queue(queue)
+    return found, snapshot
+
+
+async def _replace(log: Log, config: Config, snapshot: int, *ended: Contribution) -> VersionedConfig:
+    """Append settings that replace those as of a place, with claims that end owners.
+
+    Raises:
+        Conflict: they were changed since.
+    """
+    tag = tags.queue_config(config.queue)
+    own = Contribution((tag,), {tag: snapshot}, (config,))
+    seqnum = await log.append(joined([own, *ended]), settle=True)
+    await log.book.trim([(tag, seqnum)])
+    return VersionedConfig(config, seqnum)
+
+
+def _ended(queue: str, group: str, shards: Sequence[int]) -> Contribution:
+    """Return claims for no member, under which no owner of these shards can append any more."""
+    return Contribution(
+        tuple(tags.queue_owner(queue, shard, group) for shard in shards),
+        {},
+        tuple(Claimed(fence_name(queue, shard, group), NOBODY) for shard in shards),
+    )
+
+
+async def create(log: Log, queue: str, make: Callable[[int], Config]) -> VersionedConfig:
+    """Make a queue, and return its settings, or those of the existing one.
+
+    Args:
+        make: returns the settings of a queue whose messages are those from a seqnum on: above the deletion of an earlier
+            queue of that name, below which records of its streams are trimmed. It may run several times.
+    """
+    while True:
+        found, snapshot = await _newest_at(log, queue)
+        if found is not None and not found.config.deleted:
+            return found
+        deletion = found.seqnum if found is not None else await _trimmed_up_to(log, queue, snapshot)
+        try:
+            return await _replace(log, make(deletion + 1), snapshot)
+        except Conflict:
+            continue
+
+
+async def _trimmed_up_to(log: Log, queue: str, snapshot: int) -> int:
+    """Return the seqnum up to which settings were trimmed, 0 for none: carriers trim those of a deleted queue."""
+    place = 0
+    async for item in log.book.read(tags.queue_config(queue), start=1, stop=snapshot + 1):
+        if isinstance(item, boki.Gap):
+            place = max(place, item.last)
+    return place
+
+
+async def delete(log: Log, queue: str) -> tuple[Config, VersionedConfig]:
+    """Delete a queue. Return its settings before, and those that say that it is deleted.
+
+    Raises:
+        NoSuchQueue: there is no such queue.
+    """
+    while True:
+        found, snapshot = await _existing_at(log, queue)
+        config = found.config
+        shards = range(min(config.shards, RECORD_TAGS - 1)) if config.mode != "pop" else ()
+        try:
+            return config, await _replace(log, deleted(config), snapshot, _ended(queue, GROUP, shards))
+        except Conflict:
+            continue
 
 
 async def register(log: Log, queue: str, group: str) -> VersionedConfig:
     """Register a group, which gets all messages pushed from then on. No effect if it exists.
 
-    It begins above the settings that lacked it, below which its former records are trimmed (`carrying.trim_dropped`).
+    It begins above the claims that end owners of a former registration. So it begins above the settings that lacked it
+    too, below which its former records are trimmed (`carrying.trim_dropped`).
 
     Raises:
         NoSuchQueue: there is no such queue.
     """
+    while True:
+        found, snapshot = await _existing_at(log, queue)
+        if group in found.config.groups:
+            return found
+        try:
+            place = await _end_owners(log, found.config, group, snapshot)
+            return await _replace(log, with_group(found.config, group, place + 1), snapshot)
+        except Conflict:
+            continue
 
-    def altered(config: Config | None, snapshot: int) -> Config:
-        if config is None:
-            raise no_such_queue(queue)
-        return with_group(config, group, snapshot + 1)
 
-    return await change_at(log, queue, altered)
+async def _end_owners(log: Log, config: Config, group: str, snapshot: int) -> int:
+    """End all owners of a group that is not registered as of a place, and return a seqnum above all their records.
+
+    Raises:
+        Conflict: the settings were changed since.
+    """
+    place, unchanged = snapshot, Contribution((), {tags.queue_config(config.queue): snapshot})
+    for first in range(0, config.shards, RECORD_TAGS):
+        shards = range(first, min(first + RECORD_TAGS, config.shards))
+        place = await log.append(joined([_ended(config.queue, group, shards), unchanged]), settle=True)
+    return place
 
 
 async def again(log: Log, found: VersionedConfig) -> VersionedConfig:
@@ -154,7 +248,9 @@ def with_group(config: Config, group: str, start: int) -> Config:
     """Return the settings with a group that begins at `start`, unchanged if it exists."""
     if group in config.groups:
         return config
-    return msgspec.structs.replace(config, groups={**config.groups, group: start})
+    return msgspec.structs.replace(
+        config, groups={**config.groups, group: start}, registered={**config.registered, group: start}
+    )
 
 
 def without_group(config: Config, group: str) -> Config:
@@ -165,7 +261,10 @@ def without_group(config: Config, group: str) -> Config:
     """
     if group not in config.groups:
         raise no_such_group(config, group)
-    return msgspec.structs.replace(config, groups={name: at for name, at in config.groups.items() if name != group})
+    groups, registered = dict(config.groups), dict(config.registered)
+    del groups[group]
+    registered.pop(group, None)
+    return msgspec.structs.replace(config, groups=groups, registered=registered)
 
 
 def with_limits(config: Config, dead_letter: str | None, max_deliveries: int | None, limits: Limits | None) -> Config:
@@ -218,7 +317,7 @@ def check_limited(config: Config, most: int) -> None:
 
 def deleted(config: Config) -> Config:
     """Return the settings of a queue that is deleted."""
-    return msgspec.structs.replace(config, groups={}, deleted=True)
+    return msgspec.structs.replace(config, groups={}, deleted=True, registered={})
 
 
 def purged(config: Config, group: str, start: int) -> Config:

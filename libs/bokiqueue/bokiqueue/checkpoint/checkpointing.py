@@ -1,7 +1,8 @@
 """Checkpoints of one consumer stream: read at a takeover, made when they pay, and trimmed by.
 
 - `load` reads the stream up to the claim, and further as far as the session has seen. No record of an earlier owner can
-  come later, since each expects its own claim.
+  come later, since each expects its own claim. It reads the settings after the claim: those that a member knows may be of
+  a former registration of its group.
 - `make` appends the state. A checkpoint covers only what is certain: it stays below every record that may still be in
   flight. It expects the claim and the settings, so that a group that registers meanwhile is not overlooked.
 - A state that is larger than a record is split into parts.
@@ -30,7 +31,7 @@ from bokilib.retention import checkpoint_rules
 from bokiqueue import settings
 from bokiqueue.model.events import PICKER, Acked, Checkpoint, Config, Dead, Delivered, Id, Nacked, consumer_id
 from bokiqueue.model.receipts import Receipt
-from bokiqueue.model.shard_state import Progress, StreamRecord, consumer_from, fold, messages_from
+from bokiqueue.model.shard_state import Progress, StreamRecord, consumer_from, fold_group, messages_from
 from bokiqueue.settings import VersionedConfig, no_such_group
 
 RECORDS_BETWEEN: Final = 1_000
@@ -100,35 +101,33 @@ class Checkpointing:
 
     # -- reading
 
-    async def load(self, claim: int, config: Config) -> tuple[Progress, int]:
-        """Return the state as of the claim or later, and the log's time of the claim.
+    async def load(self, claim: int) -> tuple[Progress, int]:
+        """Return the state as of the claim or later, by the newest settings, and the log's time of the claim.
 
         The state includes everything that was acknowledged to this process, even above the claim.
 
         Raises:
             Fenced: another owner claimed the shard since and trimmed, or the group was dropped and registered again.
             NoSuchGroup: the group is not registered.
+            NoSuchQueue: the queue was deleted.
         """
-        if self._group not in config.groups:
-            raise no_such_group(config, self._group)
         owner = tags.queue_owner(self._queue, self._shard, self._group)
         try:
-            return await self._load(owner, claim, config)
+            return await self._load(owner, claim, await self._config())
         except boki.Trimmed:
-            await self._log.book.now(consistency="linearizable")
+            config = await self._config()
             newest = await self._newest(owner)
-            if newest is None or newest.seqnum <= claim:
-                found = await settings.existing(self._log, self._queue)
-                if self._group not in found.config.groups:
-                    raise no_such_group(found.config, self._group) from None
-                start = found.config.groups[self._group]
-                if start <= claim and start != config.groups[self._group]:  # the given settings are older
-                    return await self._load(owner, claim, found.config)
-                if start <= claim:
-                    raise
+            if (newest is None or newest.seqnum <= claim) and config.groups[self._group] <= claim:
+                raise
             raise Fenced(
                 f"{self._id!r} was claimed by another owner while its state was read", tag=owner, claim=claim
             ) from None
+
+    async def _config(self) -> Config:
+        config = (await settings.existing(self._log, self._queue)).config
+        if self._group not in config.groups:
+            raise no_such_group(config, self._group)
+        return config
 
     async def _newest(self, owner: str) -> boki.Record | None:
         try:
@@ -141,7 +140,7 @@ class Checkpointing:
         last = max(claim, self._log.book.position or 0)
         found = await stream(self._log, self._id, self._tag, last)
         start = config.groups[self._group]
-        folded = fold(found.rows, start, config.dedup_ms)
+        folded = fold_group(found.rows, config, self._group)
         if max(folded.covers, start) < found.trimmed:
             raise boki.Trimmed(f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint has it")
         self.high = last
@@ -239,5 +238,5 @@ class Checkpointing:
         id = consumer_id(self._queue, self._shard, group)
         last = await self._log.book.now()
         found = await stream(self._log, id, tags.queue_consumer(self._queue, self._shard, group), last)
-        folded = fold(found.rows, config.groups[group], config.dedup_ms)
+        folded = fold_group(found.rows, config, group)
         return folded.progress.floor if folded.covers else None

@@ -41,7 +41,7 @@ from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.model import rebalance_rules
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
-from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding, holder_of
+from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding, fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
 from bokiqueue.push.producer import AppendBatcher, Producer
@@ -73,7 +73,7 @@ class ShardClaims:
         self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
         self.newest: Final[list[Claim | None]] = [None] * shards
         self.read_at = 0
-        self._names = [f"shard {shard} of queue {queue!r} for {group!r}" for shard in range(shards)]
+        self._names = [fence_name(queue, shard, group) for shard in range(shards)]
 
     async def read(self, opened: Log) -> int:
         """Read the newest claims. Return the seqnum as of which they are the newest."""

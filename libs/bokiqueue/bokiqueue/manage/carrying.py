@@ -42,12 +42,12 @@ from bokiqueue.model.events import (
     consumer_id,
     shard_id,
 )
+from bokiqueue.model.items import GROUP
 from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_finished, is_old
-from bokiqueue.model.rebalance_rules import NOBODY, carried_scope
-from bokiqueue.model.shard_state import Progress, fold
+from bokiqueue.model.rebalance_rules import NOBODY, carried_scope, fence_name
+from bokiqueue.model.shard_state import Progress, fold, fold_group
 from bokiqueue.popper import ShardPopper
 from bokiqueue.settings import VersionedConfig
-from bokiqueue.shard.shard_owner import fence_name
 
 MARKS: Final = 512
 """The most trim marks in one command."""
@@ -80,19 +80,20 @@ async def trim_dropped(log: Log, found: VersionedConfig, groups: Sequence[tuple[
 
 
 async def trim_deleted(log: Log, config: Config, place: int) -> None:
-    """Trim all streams of a deleted queue below the place of its deletion.
+    """Trim all streams of a deleted queue below the place of its deletion, and the claims in the record of the deletion.
 
     Args:
         config: the settings before the deletion; streams of groups that it lacks were trimmed before.
     """
-    queue, groups = config.queue, [*config.groups, ""]
+    queue, groups = config.queue, dict.fromkeys([*config.groups, GROUP, ""])
     marks = [
-        (tag, place)
+        mark
         for shard in range(config.shards)
-        for tag in (
-            tags.queue_messages(queue, shard),
-            tags.queue_old(queue, shard),
-            *(make(queue, shard, group) for group in groups for make in (tags.queue_consumer, tags.queue_owner)),
+        for mark in (
+            (tags.queue_messages(queue, shard), place),
+            (tags.queue_old(queue, shard), place),
+            *((tags.queue_consumer(queue, shard, group), place) for group in groups),
+            *((tags.queue_owner(queue, shard, group), place + 1) for group in groups),
         )
     ]
     for first in range(0, len(marks), MARKS):
@@ -210,7 +211,7 @@ class QueueCarried:
         fence = Fence(self._log, tag, name, who=NOBODY, scope=carried_scope(last))
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
-        progress, _ = await checkpoints.load(claim, config)
+        progress, _ = await checkpoints.load(claim)
         await self._mark_duplicates(progress, config, shard, claim)
         await checkpoints.make(progress, fence, turn.found)
         await checkpoints.trim()
@@ -237,7 +238,7 @@ class QueueCarried:
         last = await self._log.book.now(consistency="linearizable")
         id = consumer_id(config.queue, shard, group)
         found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
-        return fold(found.rows, config.groups[group], config.dedup_ms).progress
+        return fold_group(found.rows, config, group).progress
 
     async def _rewrite_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, list[Progress]]:
         """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.

@@ -38,7 +38,7 @@ from bokiqueue.model.events import (
 from bokiqueue.model.items import json_of
 from bokiqueue.model.pop_state import PopState
 from bokiqueue.model.pop_state import decode as pop_decode
-from bokiqueue.model.shard_state import fold
+from bokiqueue.model.shard_state import fold_group
 from bokiqueue.settings import no_such_group
 from bokiqueue.shard.shard_owner import members_of
 
@@ -306,7 +306,7 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     """Return the messages of a shard as its next owner would have them."""
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
-    progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
+    progress = fold_group(found.rows, config, group).progress
     schedule = DeliverySchedule(id, progress, attempts_most=0, careful=False, dropped=config.dropped)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)

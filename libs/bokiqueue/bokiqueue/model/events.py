@@ -102,12 +102,16 @@ class Config(Event, tag="queue.config", frozen=True):
     """The settings of a queue.
 
     Attributes:
-        groups: groups of consumers, each with the seqnum from which it gets messages.
+        groups: groups of consumers, each with the seqnum from which it gets messages: that of its registration, or of
+            its last purge.
         max_deliveries: failed attempts before a message becomes a dead letter, 0 for any number; without effect in a
             queue without dead letters (`attempts_most`).
         key_rates: messages per second of single keys that differ from `limits`, 0 for any number.
         dropped: records of messages that could not be opened and that no group gets.
         deleted: True if the queue is deleted from then on.
+        registered: groups that a former registration may have left records of, each with the seqnum below which they
+            are: what is there belongs to that registration. Older versions ignore it, and leave it out of settings
+            that they write.
     """
 
     queue: str
@@ -122,6 +126,7 @@ class Config(Event, tag="queue.config", frozen=True):
     key_rates: dict[str, float] = msgspec.field(default_factory=dict)
     dropped: tuple[int, ...] = ()
     deleted: bool = False
+    registered: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def attempts_most(self) -> int:

@@ -31,6 +31,11 @@ LEFT = f"{CARRIED}/left"
 """The scope of a claim that releases a shard whose stream the member did not read: messages may be delivered by the log."""
 
 
+def fence_name(queue: str, shard: int, group: str) -> str:
+    """Return the name of a shard's fence in its claims."""
+    return f"shard {shard} of queue {queue!r} for {group!r}"
+
+
 class ShardHolder(NamedTuple):
     """The member that has a shard by the log.
 

@@ -14,6 +14,7 @@
   is alone or by itself failed an attempt of it (`delivery_rules`).
 - A record of messages that an owner cannot open (of a later version, or without its payload hook) is *unopened*: it
   holds the floor, so it is kept until an owner opens it. Its messages have no event until one is delivered.
+- Records below the registration of the group belong to a former one, and are no part of the state (`settings`).
 - `read`: duplicates were distinguished up to here, in order. A reader of those messages takes the finished ones
   from this state and does not compare them with the window again, which has moved. It does not pass unopened records:
   an owner that can open one resumes from there.
@@ -27,7 +28,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bokilib.retention.checkpoint_rules import CheckpointPart, newest_first
-from bokiqueue.model.events import START, Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
+from bokiqueue.model.events import START, Acked, Checkpoint, Config, ConsumerEvent, Dead, Delivered, Id, Nacked
 
 
 class DedupWindow:
@@ -270,6 +271,12 @@ class FoldedStream(NamedTuple):
 
     progress: Progress
     covers: int
+
+
+def fold_group(rows: Sequence[StreamRecord], config: Config, group: str) -> FoldedStream:
+    """Return the state of the stream of a group that is registered."""
+    registered = config.registered.get(group, 0)
+    return fold([row for row in rows if row.seqnum >= registered], config.groups[group], config.dedup_ms)
 
 
 def fold(rows: Sequence[StreamRecord], start: int, window_ms: int) -> FoldedStream:

@@ -24,7 +24,7 @@ from bokiqueue import settings
 from bokiqueue.checkpoint.checkpointing import stream
 from bokiqueue.checkpoint.old_messages import newest
 from bokiqueue.model.events import PICKER, Id, consumer_id, items_of, shard_id
-from bokiqueue.model.shard_state import DedupWindow, fold
+from bokiqueue.model.shard_state import DedupWindow, fold_group
 
 LOOK_RECORDS: Final = 8_192
 """Records that are read for one verdict; the next verdict continues there."""
@@ -114,7 +114,7 @@ class DuplicateFinder:
         group = min(config.groups, key=lambda one: (config.groups[one], one))
         tag = tags.queue_consumer(self._queue, self._shard, group)
         found = await stream(self._log, consumer_id(self._queue, self._shard, group), tag, snapshot)
-        progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
+        progress = fold_group(found.rows, config, group).progress
         self._read = progress.read
         return progress.window
 

@@ -42,7 +42,7 @@ from bokiqueue.model.delivery_rules import Delivery, DeliveryBatch, DeliverySche
 from bokiqueue.model.events import Acked, Config, ConsumerEvent, Dead, Delivered, Id, Item, Nacked, Source, consumer_id
 from bokiqueue.model.limit_rules import KeyRateLimits, RateLimit, share
 from bokiqueue.model.old_rules import RewriteTimer
-from bokiqueue.model.rebalance_rules import CARRIED, LEFT, NOBODY, careful, spares
+from bokiqueue.model.rebalance_rules import CARRIED, LEFT, NOBODY, careful, fence_name, spares
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.model.shard_state import Progress
 from bokiqueue.own_loop import check_here
@@ -72,11 +72,6 @@ class Member(NamedTuple):
 def members_of(queue: str, group: str) -> str:
     """Return the name under which the members of a group send heartbeats."""
     return f"queue/{queue}/{group}"
-
-
-def fence_name(queue: str, shard: int, group: str) -> str:
-    """Return the name of a shard's fence in its claims."""
-    return f"shard {shard} of queue {queue!r} for {group!r}"
 
 
 DEAD_BYTES: Final = 256 * 1024
@@ -270,7 +265,7 @@ class ShardOwner:
                 self._last = last
             await self.fence.take(last)
         claim = self.fence.claim
-        progress, time_ms = await self._checkpoints.load(claim, self._host.found.config)
+        progress, time_ms = await self._checkpoints.load(claim)
         self._clock.observe(time_ms, self._now_s())
         if spares(self._last, self._scope):
             await self._spare(progress)
@@ -288,6 +283,7 @@ class ShardOwner:
             backoff_s=self._backoff_s,
         )
         self.claim = claim
+        self._begins(config.groups.get(self._group, 0))
         self._renewal.done(time_ms)
         self._arrivals = ArrivalReader(self._log, config.queue, self.shard, self._schedule, self._follower, self._came)
         self._arrivals.read_on()
@@ -573,12 +569,16 @@ class ShardOwner:
         if self.claim:
             self._owned().attempts_most = self._host.found.config.attempts_most
             self._owned().drop(self._host.found.config.dropped)
-            self._owned().purge(start)
-            self._checkpoints.begins(start, self._owned().progress)
-            if self._checkpoints.first:
-                self._send()
+            self._begins(start)
             self._limit(self._host.found.config)
             self._read_on()
+
+    def _begins(self, start: int) -> None:
+        """Finish messages below the group's start unless in flight. It is no news if it is the start of the state that was read."""
+        self._owned().purge(start)
+        self._checkpoints.begins(start, self._owned().progress)
+        if self._checkpoints.first:
+            self._send()
 
     def _limit(self, config: Config) -> None:
         """Apply the limits of the settings."""

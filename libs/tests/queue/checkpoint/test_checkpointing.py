@@ -127,9 +127,8 @@ async def test_a_stream_whose_checkpoint_is_gone_is_refused(another: Another) ->
     event = Acked(consumer_id("jobs", 0, "default"), (Id(1, 0),))
     seqnum = await queue.log.append(Contribution((tag,), {}, (event,)))
     await book_of(queue).trim(before=seqnum + 1, tag=tag)
-    found = await settings.existing(queue.log, "jobs")
     with pytest.raises(boki.Trimmed, match="no checkpoint"):
-        await Checkpointing(queue.log, "jobs", 0, "default").load(await book_of(queue).now(), found.config)
+        await Checkpointing(queue.log, "jobs", 0, "default").load(await book_of(queue).now())
 
 
 async def test_who_is_overtaken_while_he_reads_is_fenced_and_no_error_ends_him(another: Another) -> None:
@@ -143,9 +142,8 @@ async def test_who_is_overtaken_while_he_reads_is_fenced_and_no_error_ends_him(a
     event = Acked(consumer_id("jobs", 0, "default"), (Id(1, 0),))
     seqnum = await queue.log.append(Contribution((tag,), {}, (event,)))
     await book_of(queue).trim([(tag, seqnum + 1), (owners, fast.claim)])
-    found = await settings.existing(queue.log, "jobs")
     with pytest.raises(Fenced, match="by another"):
-        await Checkpointing(queue.log, "jobs", 0, "default").load(claim, found.config)
+        await Checkpointing(queue.log, "jobs", 0, "default").load(claim)
 
 
 @pytest.mark.parametrize(
