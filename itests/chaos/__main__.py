@@ -15,7 +15,7 @@ from rich.console import Console
 
 from boki_common.runtime.process import loop_factory
 from examples import trial_command
-from itests.chaos.trial import Found, trial
+from itests.chaos.trial import TrialResult, trial
 from itests.support.java_server import ServerMissing
 
 HOLDS = (
@@ -27,7 +27,7 @@ HOLDS = (
 )
 
 
-def report(console: Console, found: Found) -> None:
+def report(console: Console, found: TrialResult) -> None:
     """What a person wants to know."""
     console.print(f"\n{found.seconds:.0f} s; " + ", ".join(f"{count:,} {what}" for what, count in found.did.items()))
     console.print(f"struck: {trial_command.killed_of(found.struck)}\n")

@@ -39,7 +39,7 @@ LOOK_EVERY_S: Final = 0.2
 SAY_EVERY_S: Final = 2.0
 
 
-class Found(NamedTuple):
+class TrialResult(NamedTuple):
     """What became of a run.
 
     Attributes:
@@ -110,7 +110,7 @@ class Witness:
 
 async def trial(
     directory: Path, *, seconds: float = 60.0, seed: int = 1, say: Callable[[str], None] = lambda _: None
-) -> Found:
+) -> TrialResult:
     """Run one; see the module. Raises ServerMissing: there is no ZooKeeper here."""
     began = perf_counter()
     zookeeper = await asyncio.to_thread(ZookeeperServer.start, directory / "zookeeper")
@@ -140,7 +140,7 @@ async def trial(
     found = [*programs.faults, *witness.gaps, *check(told, witness.logged, witness.web, last)]
     did = {f"{what} acknowledged": len(ids) for what, ids in sorted(told.acknowledged.items())}
     did |= {"results told": len(told.results), "workflows": len(witness.logged.ends), "records": witness.logged.records}
-    return Found(did, strikes.count, found, perf_counter() - began)
+    return TrialResult(did, strikes.count, found, perf_counter() - began)
 
 
 async def _start(programs: Supervisor, cluster: LocalCluster, directory: Path) -> None:

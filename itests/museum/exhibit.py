@@ -38,7 +38,7 @@ World = Literal["ledgers", "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """Found by the simulator.
+    """SearchResult by the simulator.
 
     Attributes:
         world: bookies and ledger clients only (`ledger_world`), or everything.
@@ -53,7 +53,7 @@ class Hunt:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Found by a scripted test, `path::name`; the mutation names it. `said`: what its failure says."""
+    """SearchResult by a scripted test, `path::name`; the mutation names it. `said`: what its failure says."""
 
     said: str = ""
 
@@ -77,7 +77,7 @@ class Exhibit:
         return self.mutation.name.replace(" ", "-").replace(",", "")
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search came to. `seed` is None for a scenario, and where nothing was found."""
 
     bug: bool
@@ -101,7 +101,7 @@ def planted(mutation: Mutation | None) -> Iterator[Path]:
         shutil.rmtree(target)
 
 
-def search(root: Path, exhibit: Exhibit, *, seeds: Sequence[int] = (), limit_s: float = HUNT_LIMIT_S) -> Found:
+def search(root: Path, exhibit: Exhibit, *, seeds: Sequence[int] = (), limit_s: float = HUNT_LIMIT_S) -> SearchResult:
     """Looks for an exhibit's bug in the sources below `root`.
 
     Args:
@@ -111,11 +111,11 @@ def search(root: Path, exhibit: Exhibit, *, seeds: Sequence[int] = (), limit_s: 
     if isinstance(exhibit.found, Scenario):
         code, output = run_tests(root, exhibit.mutation.test)
         said = exhibit.found.said in output
-        return Found(code == FAILED and said, None, time.perf_counter() - begun, output[-3_000:])
+        return SearchResult(code == FAILED and said, None, time.perf_counter() - begun, output[-3_000:])
     return _hunt(root, exhibit.found, seeds, limit_s)
 
 
-def _hunt(root: Path, hunt: Hunt, seeds: Sequence[int], limit_s: float) -> Found:
+def _hunt(root: Path, hunt: Hunt, seeds: Sequence[int], limit_s: float) -> SearchResult:
     path = os.pathsep.join([str(root), *(str(root / name) for name in COPIED if (root / name).is_dir())])
     command = [sys.executable, "-m", "itests.museum.hunt", hunt.world, "--profile", hunt.profile]
     command += ["--seconds", str(limit_s)]
@@ -133,9 +133,9 @@ def _hunt(root: Path, hunt: Hunt, seeds: Sequence[int], limit_s: float) -> Found
             timeout=limit_s + _RUN_LIMIT_S,
         )
     except subprocess.TimeoutExpired:
-        return Found(False, None, time.perf_counter() - begun, "a seed does not end")
+        return SearchResult(False, None, time.perf_counter() - begun, "a seed does not end")
     if not done.stdout.strip():
-        return Found(False, None, time.perf_counter() - begun, done.stderr[-3_000:])
+        return SearchResult(False, None, time.perf_counter() - begun, done.stderr[-3_000:])
     said = json.loads(done.stdout.splitlines()[-1])
     text = "\n".join(said["violations"])
-    return Found(said["seed"] is not None, said["seed"], float(said["seconds"]), text)
+    return SearchResult(said["seed"] is not None, said["seed"], float(said["seconds"]), text)

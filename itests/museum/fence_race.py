@@ -20,7 +20,7 @@ from boki_common.errors import BokiError, Overloaded
 from boki_ledger.write.writer import LedgerWriter
 from boki_sim.clusters.cluster import Node
 from boki_sim.world.randomness import stream
-from itests.museum.ledger_world import Known, LedgerRun, payload
+from itests.museum.ledger_world import LedgerFacts, LedgerRun, payload
 
 RACES_OF_A_RUN: Final = 12
 FENCED_STEPS: Final = 1_000
@@ -82,7 +82,7 @@ class FenceRace(LedgerRun):
         """A ledger on three bookies, with some entries acknowledged."""
         assert node.ledgers is not None
         writer = await node.ledgers.create(replicas=3, acks=2)
-        known = self.cluster.known.setdefault(writer.ledger_id, Known())
+        known = self.cluster.known.setdefault(writer.ledger_id, LedgerFacts())
         _ = self.cluster.listen(writer, known)  # what fails it is of no interest
         await self._submit(writer, entries)
         while writer.last_acked < entries - 1:

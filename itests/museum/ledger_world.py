@@ -73,7 +73,7 @@ _RACE_WEIGHTS: Final = {
 
 
 @dataclass(slots=True)
-class Known:
+class LedgerFacts:
     """What was seen of one ledger by those who use it."""
 
     acked: int = -1
@@ -87,7 +87,7 @@ class Known:
 class LedgerCluster(Cluster):
     """See the module."""
 
-    known: dict[int, Known]
+    known: dict[int, LedgerFacts]
     writing: bool
 
     def begin(self) -> None:
@@ -111,7 +111,7 @@ class LedgerCluster(Cluster):
         copies, acks = numbers.choice(QUORUMS)
         writer = await client.create(replicas=copies, acks=min(acks, self.shape.bookies - 1))
         ledger_id = writer.ledger_id
-        known = self.known.setdefault(ledger_id, Known())
+        known = self.known.setdefault(ledger_id, LedgerFacts())
         failed = self.listen(writer, known)
         pause_s = numbers.choice((0.0, 0.002, 0.02))
         burst = numbers.choice((1, 4, 12))
@@ -130,7 +130,7 @@ class LedgerCluster(Cluster):
         else:
             writer.abandon()
 
-    def listen(self, writer: LedgerWriter, known: Known) -> asyncio.Future[None]:
+    def listen(self, writer: LedgerWriter, known: LedgerFacts) -> asyncio.Future[None]:
         """Notes what a writer is told; the future is done when it failed."""
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         writer.listen(
@@ -138,7 +138,7 @@ class LedgerCluster(Cluster):
         )
         return failed
 
-    def _acked(self, ledger_id: int, known: Known, last_acked: int) -> None:
+    def _acked(self, ledger_id: int, known: LedgerFacts, last_acked: int) -> None:
         known.acked = max(known.acked, last_acked)
         for end, who in known.ends.items():
             if last_acked > end:

@@ -143,6 +143,13 @@ bokiflow libs/tests/flow/execute/test_transaction_children.py::test_a_transactio
 -            await self._called.decided(command.key)
 +            pass
 
+an error of the code drops what was delivered to it before
+bokiflow libs/tests/flow/worker/test_worker.py::test_a_step_that_ended_is_recorded_though_the_code_after_it_is_stuck
+-        if self._replay is not None:
+-            self._block(error)
++        if True:
++            self._block(error)
+
 a step that looks between two tries of a step that ends its worker is progress
 bokiflow libs/tests/flow/worker/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker[looks_between]
 -        return self._trimmed or (self._progressed and self._interrupted.isdisjoint(self._begun.values()))

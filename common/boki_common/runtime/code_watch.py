@@ -7,7 +7,7 @@
 A thread looks at the piece of code that runs. If it is the same one for `after_s`, the thread calls `report` with its stack, once, and has
 the interpreter raise `CodeStuck` in it, at the next bytecode. In the main thread of a Unix process it also sends SIGURG there, which ends a
 blocking system call (`time.sleep`, a read of a socket, a wait for a lock) early. Elsewhere, and in C code that computes, the call returns
-first. Code that catches `CodeStuck` and goes on is interrupted again.
+first. Code that still runs at the next look is reported by `remains`, once. Code that catches `CodeStuck` is interrupted again.
 
 SIGURG does nothing by default, and its handler here does nothing; Go's runtime interrupts its threads by it for the same reason. It is not
 sent if the program has a handler of its own for it.
@@ -28,7 +28,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final, TypeVar
 
+from boki_common.logs import get_logger
+
 T = TypeVar("T")
+
+log = get_logger(__name__)
 
 LOOKS: Final = 4
 """The thread looks so many times in `after_s`, and so is late by at most a quarter of it."""
@@ -47,12 +51,13 @@ class CodeStuck(BaseException):
 
 
 class _Piece:
-    """A piece of code that runs. `stack`: "" until it is interrupted."""
+    """A piece of code that runs. `stack`: "" until it is interrupted. `remains`: None once it was called."""
 
-    __slots__ = ("report", "stack", "thread")
+    __slots__ = ("remains", "report", "stack", "thread")
 
-    def __init__(self, report: Callable[[str], None], thread: int) -> None:
+    def __init__(self, report: Callable[[str], None], remains: Callable[[str], None] | None, thread: int) -> None:
         self.report = report
+        self.remains = remains
         self.stack = ""
         self.thread = thread
 
@@ -71,11 +76,14 @@ class CodeWatch:
         self._closed: Final = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def run(self, call: Callable[[], T], report: Callable[[str], None]) -> T:
+    def run(
+        self, call: Callable[[], T], report: Callable[[str], None], remains: Callable[[str], None] | None = None
+    ) -> T:
         """Call a piece of code and return what it returns. Not reentrant.
 
         Args:
-            report: called with the code's stack from the watching thread, at most once, while the code runs.
+            report: called with the code's stack from the watching thread, at most once, when the code is interrupted.
+            remains: the same, when the code still runs a quarter of `after_s` later.
 
         Raises:
             CodeStuck: it ran too long. What the code raises.
@@ -85,7 +93,7 @@ class CodeWatch:
             self._thread = threading.Thread(target=_look_on, args=watching, name="boki code watch", daemon=True)
             self._thread.start()
             _install_wake()
-        piece = _Piece(report, threading.get_ident())
+        piece = _Piece(report, remains, threading.get_ident())
         try:
             try:
                 self._piece = piece
@@ -130,7 +138,16 @@ class CodeWatch:
             _raise_in(piece.thread, CodeStuck)
             _wake(piece.thread)
         if first:
-            piece.report(piece.stack)
+            _tell(piece.report, piece.stack)
+
+    def _remains(self, piece: _Piece) -> None:
+        """Report, once, a piece of code that was interrupted at an earlier look and still runs."""
+        with self._lock:
+            remains, piece.remains = (
+                (piece.remains, None) if self._piece is piece and piece.stack else (None, piece.remains)
+            )
+        if remains is not None:
+            _tell(remains, piece.stack)
 
 
 def _look_on(reference: weakref.ref[CodeWatch], closed: threading.Event, every_s: float) -> None:
@@ -147,7 +164,17 @@ def _look_on(reference: weakref.ref[CodeWatch], closed: threading.Event, every_s
         if piece is not None and looks >= LOOKS:
             watch._interrupt(piece, again=True)
             looks = 0
+        elif piece is not None and looks:
+            watch._remains(piece)
         del watch, piece  # while it waits, the thread keeps nothing alive
+
+
+def _tell(report: Callable[[str], None], stack: str) -> None:
+    """Call a report. Its errors are logged: the thread watches on."""
+    try:
+        report(stack)
+    except Exception as error:  # noqa: BLE001 - a defect of the caller
+        log.error("report of stuck code failed", error=repr(error))
 
 
 def _stack_of(frame: FrameType) -> str:

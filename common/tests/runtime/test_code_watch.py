@@ -49,6 +49,15 @@ def catches_all() -> None:
             caught += 1
 
 
+def catches_until(ends: Callable[[], bool]) -> None:
+    while not ends():
+        try:
+            while not ends():
+                pass
+        except BaseException:  # noqa: BLE001 - what a user's code may do
+            pass
+
+
 @pytest.mark.parametrize("code", [spin, sleeps, catches_all])
 def test_code_that_runs_too_long_is_interrupted_and_reported_once_with_its_stack(
     watch: CodeWatch, code: Callable[[], None]
@@ -57,6 +66,24 @@ def test_code_that_runs_too_long_is_interrupted_and_reported_once_with_its_stack
     with pytest.raises(CodeStuck) as caught:
         watch.run(code, stacks.append)
     assert len(stacks) == 1 and f"in {code.__name__}" in stacks[0] and caught.value.stack == stacks[0]
+
+
+def test_code_that_still_runs_after_it_was_interrupted_is_told_once_more(watch: CodeWatch) -> None:
+    reported: list[str] = []
+    remained: list[str] = []
+    with pytest.raises(CodeStuck):
+        watch.run(partial(catches_until, lambda: bool(remained)), reported.append, remained.append)
+    assert len(reported) == 1 and remained == reported
+
+
+def raises(stack: str) -> None:
+    raise ValueError(stack)
+
+
+def test_a_report_that_raises_does_not_end_the_watch(watch: CodeWatch) -> None:
+    for _ in range(2):
+        with pytest.raises(CodeStuck):
+            watch.run(spin, raises)
 
 
 IN_THE_MAIN_THREAD = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class LockRecord(NamedTuple):
     """A lock's record. `prev`: seqnum of the record that it follows, None: it is the first."""
 
     seqnum: int
@@ -21,25 +21,25 @@ class Row(NamedTuple):
     prev: int | None
 
 
-def parse(text: str) -> list[Row]:
+def parse(text: str) -> list[LockRecord]:
     """A log as above."""
     rows = []
     for cell in text.split("|"):
         seqnum, holder, *prev = cell.split()
-        rows.append(Row(int(seqnum), holder.strip("-"), int(prev[0]) if prev else None))
+        rows.append(LockRecord(int(seqnum), holder.strip("-"), int(prev[0]) if prev else None))
     return rows
 
 
-def chain(rows: Iterable[Row]) -> list[Row]:
+def chain(rows: Iterable[LockRecord]) -> list[LockRecord]:
     """The records that count, in order."""
-    found: list[Row] = []
+    found: list[LockRecord] = []
     for row in rows:
         if row.prev == (found[-1].seqnum if found else None):
             found.append(row)
     return found
 
 
-def holders(rows: Iterable[Row]) -> list[str]:
+def holders(rows: Iterable[LockRecord]) -> list[str]:
     """Who had the lock, one after the other."""
     return [row.holder for row in chain(rows) if row.holder]
 

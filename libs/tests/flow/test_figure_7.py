@@ -8,7 +8,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from libs.tests.flow.figure_7 import Row, chain, first, holders, parse
+from libs.tests.flow.figure_7 import LockRecord, chain, first, holders, parse
 
 GOLDEN = "0 - | 1 a 0 | 2 b 0 | 3 - 1 | 4 c 0 | 5 d 3 | 6 e 3 | 7 - 5 | 8 f 7 | 9 g 7 | 10 - 8 | 11 h 7"
 
@@ -32,17 +32,17 @@ async def proposed(book: boki.Book, tag: str, after: int | None) -> int | None:
 async def test_locks_by_conditional_appends_are_those_of_the_paper(cluster: MemoryCluster, seed: int) -> None:
     """Clients look at a lock, are away for a while, and then want it, or give back what they had: the same in both."""
     choose, book = random.Random(seed), (await cluster.connect()).book("b")
-    first_row = Row(0, "", None)
+    first_row = LockRecord(0, "", None)
     rows, ours = [first_row], {0: await proposed(book, "lock", None)}
-    mine: dict[str, Row] = {}
-    looked: dict[str, Row] = {}
+    mine: dict[str, LockRecord] = {}
+    looked: dict[str, LockRecord] = {}
     for number in range(1, 40):
         who = choose.choice("abcd")
         last = chain(rows)[-1]
         if who in mine:
-            row = Row(number, "", mine.pop(who).seqnum)
+            row = LockRecord(number, "", mine.pop(who).seqnum)
         elif who in looked:
-            row = Row(number, who, looked.pop(who).seqnum)
+            row = LockRecord(number, who, looked.pop(who).seqnum)
         else:
             if not last.holder:
                 looked[who] = last

@@ -19,7 +19,7 @@ class World(Hashable, Protocol):
     def fault(self) -> str | None: ...
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search: the number of states, and the shortest execution that leads to a fault, if there is one."""
 
     states: int
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 W = TypeVar("W", bound=World)
 
 
-def search(start: World, limit: int = 2_000_000) -> Found:
+def search(start: World, limit: int = 2_000_000) -> SearchResult:
     """Search all reachable states."""
     parents: dict[World, tuple[World | None, str]] = {start: (None, "")}
     todo = deque([start])
@@ -43,10 +43,10 @@ def search(start: World, limit: int = 2_000_000) -> Found:
             while at is not None:
                 at, step = parents[at]
                 path.append(step)
-            return Found(len(parents), fault, path[-2::-1])
+            return SearchResult(len(parents), fault, path[-2::-1])
         for step, after in world.moves():
             if after not in parents:
                 parents[after] = world, step
                 todo.append(after)
         assert len(parents) < limit, "larger than it was meant to be"
-    return Found(len(parents), None, [])
+    return SearchResult(len(parents), None, [])

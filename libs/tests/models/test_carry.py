@@ -37,7 +37,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRecord:
     """A record: of o (the object), of c (its checkpoints), or of both."""
 
     seqnum: int
@@ -77,7 +77,7 @@ class Carried:
     ticks: int
     workers: tuple[Worker, ...]
     now: int = 0
-    log: tuple[Row, ...] = ()
+    log: tuple[ModelRecord, ...] = ()
     marks: tuple[int, int] = (0, 0)
     gone: tuple[int, int] = (0, 0)
     floor: int = 0
@@ -87,7 +87,7 @@ class Carried:
 
     # -- the log
 
-    def rows(self, stream: str) -> list[Row]:
+    def rows(self, stream: str) -> list[ModelRecord]:
         at = "oc".find(stream)
         mark, gone = (self.marks[at], self.gone[at]) if at >= 0 else (0, 0)
         return [row for row in self.log if stream in row.streams and row.seqnum >= mark and row.seqnum > gone]
@@ -100,7 +100,7 @@ class Carried:
     def appended(
         self, streams: str, kind: str, value: int | None = None, covers: int = 0, ended: int | None = None
     ) -> Carried:
-        row = Row(len(self.log) + 1, self.now, streams, kind, value, covers, ended)
+        row = ModelRecord(len(self.log) + 1, self.now, streams, kind, value, covers, ended)
         return replace(self, log=(*self.log, row))
 
     def trimmed(self, stream: str, before: int, *, forget: bool = False) -> Carried:
@@ -116,7 +116,7 @@ class Carried:
     def truth(self, snapshot: int) -> int | None:
         return _folded(None, [row for row in self.log if row.seqnum <= snapshot and row.kind in "+D"])
 
-    def live(self) -> list[Row]:
+    def live(self) -> list[ModelRecord]:
         return [row for row in self.log if any(row in self.rows(stream) for stream in row.streams if stream != "f")]
 
     # -- reading
@@ -289,7 +289,7 @@ def _with(pair: tuple[int, int], at: int, value: int) -> tuple[int, int]:
     return (value, pair[1]) if at == 0 else (pair[0], value)
 
 
-def _folded(value: int | None, rows: list[Row]) -> int | None:
+def _folded(value: int | None, rows: list[ModelRecord]) -> int | None:
     for row in rows:
         value = None if row.kind == "D" else (value or 0) + 1
     return value

@@ -35,7 +35,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRecord:
     """A record: "start" of a round, "call", "mark" and "signal" of its closing; "run", of a round that does not signal itself. `round`: the
     place of its start; of a start: that of the round before."""
 
@@ -62,7 +62,7 @@ class Calls:
     rules: Rules
     clients: tuple[Client, ...]
     lost: int = 0
-    log: tuple[Row, ...] = ()
+    log: tuple[ModelRecord, ...] = ()
     received: tuple[tuple[int, int], ...] = ()
     again: tuple[str, ...] = ()
     """Calls whose answer was lost: they may be done twice."""
@@ -79,7 +79,7 @@ class Calls:
         """Return whether others see that the round closed before a place."""
         return any(place < at for place in self.places("mark", begun))
 
-    def appended(self, *rows: Row) -> Calls:
+    def appended(self, *rows: ModelRecord) -> Calls:
         return replace(self, log=(*self.log, *rows))
 
     def ran(self, begun: int) -> str | None:
@@ -131,17 +131,17 @@ class Calls:
 
     def _client_begins(self, index: int, client: Client) -> Calls:
         there = self.places("start", client.found) if self.rules.chain else []
-        world = self if there else self.appended(Row("start", client.found))
+        world = self if there else self.appended(ModelRecord("start", client.found))
         found = there[0] if there else len(world.log)
         over = world.closed(found, len(world.log) + 1)
         return world._is(index, replace(client, found=found, step="begins" if over else "sends"))
 
     def _client_sends(self, index: int, client: Client) -> Calls:
-        world = self.appended(Row("call", client.found, client.who))
+        world = self.appended(ModelRecord("call", client.found, client.who))
         return world._is(index, replace(client, sent=len(world.log), step="checks"))
 
     def _gets_no_answer(self, index: int, client: Client) -> Calls:
-        world = self.appended(Row("call", client.found, client.who))
+        world = self.appended(ModelRecord("call", client.found, client.who))
         return replace(world, lost=self.lost - 1, again=(*self.again, client.who))._is(index, Client(client.who))
 
     def _client_checks(self, index: int, client: Client) -> Calls:
@@ -161,16 +161,16 @@ class Calls:
             if received or (calls and self.rules.signal):
                 yield f"{begun} fires", self._fires(begun, self.log[calls[received - 1] - 1].who)
         elif not mark:
-            yield f"{begun} marks that it closed", self.appended(Row("mark", begun))
+            yield f"{begun} marks that it closed", self.appended(ModelRecord("mark", begun))
         elif not signal:
-            yield f"{begun} signals itself", self.appended(Row("signal", begun))
+            yield f"{begun} signals itself", self.appended(ModelRecord("signal", begun))
 
     def _fires(self, begun: int, newest: str) -> Calls:
         if not self.rules.signal:
-            return self.appended(Row("mark", begun), Row("run", begun, newest))
+            return self.appended(ModelRecord("mark", begun), ModelRecord("run", begun, newest))
         if self.rules.one_record:
-            return self.appended(Row("mark", begun), Row("signal", begun))
-        return self.appended(Row("signal" if self.rules.marks_last else "mark", begun))
+            return self.appended(ModelRecord("mark", begun), ModelRecord("signal", begun))
+        return self.appended(ModelRecord("signal" if self.rules.marks_last else "mark", begun))
 
 
 def world(rules: Rules, clients: int, lost: int) -> Calls:

@@ -49,7 +49,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRecord:
     """A record: of o (the fence), d (what ended in the partition), a (an attribute)."""
 
     seqnum: int
@@ -61,11 +61,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Hand:
+class Collector:
     """A collector: its knowledge and its next step."""
 
     step: str = "idle"
-    over: Row | None = None
+    over: ModelRecord | None = None
     own: FenceContent = NOTHING
     place: int = 0
     now: int = 0
@@ -79,15 +79,15 @@ class Id:
     starts: int
     crashes: int
     ticks: int
-    hands: tuple[Hand, ...]
+    collectors: tuple[Collector, ...]
     log_forgets: int = 0
     now: int = 0
-    log: tuple[Row, ...] = ()
+    log: tuple[ModelRecord, ...] = ()
     marks: tuple[int, int, int] = (0, 0, 0)
     gone: int = 0
     wrong: str | None = None
 
-    def rows(self, stream: str) -> list[Row]:
+    def rows(self, stream: str) -> list[ModelRecord]:
         mark = self.marks["oda".index(stream)]
         after = self.gone if stream == "o" else 0
         return [row for row in self.log if stream in row.streams and row.seqnum >= mark and row.seqnum > after]
@@ -102,7 +102,7 @@ class Id:
         return FenceContent(rows[-1].seqnum, start=rows[-1].start if rows[-1].kind != "S" else 0, oldest=rows[0].seqnum)
 
     def appended(self, streams: str, kind: str, start: int = 0, done: int = 0) -> Id:
-        row = Row(len(self.log) + 1, self.now, streams, kind, start or len(self.log) + 1, done)
+        row = ModelRecord(len(self.log) + 1, self.now, streams, kind, start or len(self.log) + 1, done)
         return replace(self, log=(*self.log, row))
 
     def trimmed(self, stream: str, before: int, *, forget: bool = False) -> Id:
@@ -127,7 +127,11 @@ class Id:
                 return "a result is lost within retention"
             if not any(row.start == last.start for row in self.rows("a")):
                 return "it is not found by its attribute"
-        if done is not None and self.now == self.ticks and all(hand.step == "idle" for hand in self.hands):
+        if (
+            done is not None
+            and self.now == self.ticks
+            and all(collector.step == "idle" for collector in self.collectors)
+        ):
             return self._left()
         return None
 
@@ -152,11 +156,14 @@ class Id:
         rows = self.rows("o")
         if rows and rows[-1].kind == "S":
             yield "it ends", self.appended("od", "D", rows[-1].start, self.now)
-        for at, hand in enumerate(self.hands):
-            for step, world, after in self._of(hand):
-                yield f"{at} {step}", replace(world, hands=_with(world.hands, at, after))
-            if self.crashes and hand.step != "idle":
-                yield f"crash of {at}", replace(self, crashes=self.crashes - 1, hands=_with(self.hands, at, Hand()))
+        for at, collector in enumerate(self.collectors):
+            for step, world, after in self._of(collector):
+                yield f"{at} {step}", replace(world, collectors=_with(world.collectors, at, after))
+            if self.crashes and collector.step != "idle":
+                yield (
+                    f"crash of {at}",
+                    replace(self, crashes=self.crashes - 1, collectors=_with(self.collectors, at, Collector())),
+                )
 
     def _started(self) -> Iterator[tuple[str, Id]]:
         last = next((row for row in reversed(self.log) if row.kind in "SD"), None)
@@ -168,48 +175,48 @@ class Id:
         elif not self.rows("o"):
             yield "start", replace(world, wrong="expired within retention" if within else None)
 
-    def _of(self, hand: Hand) -> Iterator[tuple[str, Id, Hand]]:
-        if hand.step == "idle":
+    def _of(self, collector: Collector) -> Iterator[tuple[str, Id, Collector]]:
+        if collector.step == "idle":
             rows = self.rows("d")
             if rows:
-                looked = Hand("looked", rows[0], self.own(len(self.log)), len(self.log), self.now)
+                looked = Collector("looked", rows[0], self.own(len(self.log)), len(self.log), self.now)
                 yield "looks", self, looked
             return
-        assert hand.over is not None
-        over = hand.over
-        if hand.step == "looked":
-            fate = self._fate(hand)
+        assert collector.over is not None
+        over = collector.over
+        if collector.step == "looked":
+            fate = self._fate(collector)
             if fate == "keep":
-                yield "keeps", self, Hand()
+                yield "keeps", self, Collector()
             elif fate == "tomb":
                 if self.rules.expects and self.newest() != over.seqnum:
-                    yield "is late", self, Hand()
+                    yield "is late", self, Collector()
                 else:
                     done = over.done if self.rules.keeps_time else self.now
                     world = self.appended("oda" if self.rules.joins else "oa", "T", over.start, done)
-                    yield "repeats it", world, replace(hand, step="own", place=len(world.log))
+                    yield "repeats it", world, replace(collector, step="own", place=len(world.log))
             elif fate == "trim":
-                yield "sees it repeated", self, replace(hand, step="own", place=hand.own.newest)
+                yield "sees it repeated", self, replace(collector, step="own", place=collector.own.newest)
             elif fate == "forget":
-                yield "forgets", self.trimmed("o", hand.place + 1, forget=True), replace(hand, step="see")
+                yield "forgets", self.trimmed("o", collector.place + 1, forget=True), replace(collector, step="see")
             else:
-                yield "drops", self, replace(hand, step="tidy")
-        elif hand.step == "own":
-            yield "trims the fence", self.trimmed("o", hand.place), replace(hand, step="tidy")
-        elif hand.step == "see":
+                yield "drops", self, replace(collector, step="tidy")
+        elif collector.step == "own":
+            yield "trims the fence", self.trimmed("o", collector.place), replace(collector, step="tidy")
+        elif collector.step == "see":
             gone = not self.newest() or not self.rules.seen
-            yield "sees", self, replace(hand, step="tidy") if gone else Hand()
-        elif hand.step == "tidy":
-            yield "tidies", self._tidied() if self.rules.attributes else self, replace(hand, step="done")
+            yield "sees", self, replace(collector, step="tidy") if gone else Collector()
+        elif collector.step == "tidy":
+            yield "tidies", self._tidied() if self.rules.attributes else self, replace(collector, step="done")
         else:
-            yield "trims", self.trimmed("d", over.seqnum + 1), Hand()
+            yield "trims", self.trimmed("d", over.seqnum + 1), Collector()
 
-    def _fate(self, hand: Hand) -> str:
-        over = hand.over
+    def _fate(self, collector: Collector) -> str:
+        over = collector.over
         assert over is not None
         ended = Ended("x", over.start, "n", "d", Outcome(), 0)
         one = EndedWorkflow("x", 0, over.seqnum, over.time, over.done, ended)
-        return collect_rules.fate(one, hand.own, hand.now, AGES, pressing=False)
+        return collect_rules.fate(one, collector.own, collector.now, AGES, pressing=False)
 
     def _tidied(self) -> Id:
         own = self.own(len(self.log))
@@ -217,14 +224,16 @@ class Id:
         return self.trimmed("a", min(kept, default=len(self.log) + 1))
 
 
-def _with(hands: tuple[Hand, ...], at: int, hand: Hand) -> tuple[Hand, ...]:
-    return (*hands[:at], hand, *hands[at + 1 :])
+def _with(collectors: tuple[Collector, ...], at: int, collector: Collector) -> tuple[Collector, ...]:
+    return (*collectors[:at], collector, *collectors[at + 1 :])
 
 
 @pytest.mark.parametrize("log_forgets", [0, 3])
 def test_an_id_is_remembered_while_it_has_to_be_and_no_longer(log_forgets: int) -> None:
     """Also where the log forgets later than the library thinks."""
-    found = search(Id(Rules(), starts=2, crashes=1, ticks=4, hands=(Hand(), Hand()), log_forgets=log_forgets))
+    found = search(
+        Id(Rules(), starts=2, crashes=1, ticks=4, collectors=(Collector(), Collector()), log_forgets=log_forgets)
+    )
     assert (found.fault, found.path) == (None, [])
     assert found.states > 5_000
 
@@ -232,7 +241,9 @@ def test_an_id_is_remembered_while_it_has_to_be_and_no_longer(log_forgets: int) 
 @pytest.mark.parametrize("rule", ["joins", "keeps_time", "expects", "seen", "attributes"])
 def test_without_a_rule_an_id_is_forgotten_early_or_never(rule: str) -> None:
     rules = replace(Rules(), **{rule: False})
-    found = search(Id(rules, starts=2, crashes=1, ticks=6, hands=(Hand(), Hand()), log_forgets=3 * (rule == "seen")))
+    found = search(
+        Id(rules, starts=2, crashes=1, ticks=6, collectors=(Collector(), Collector()), log_forgets=3 * (rule == "seen"))
+    )
     assert found.fault is not None and found.path
 
 

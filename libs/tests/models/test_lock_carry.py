@@ -65,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRecord:
     """A record, of the lock ("l") or of its checkpoints ("c")."""
 
     seqnum: int
@@ -91,7 +91,7 @@ class Actor:
     kind: str
     step: str = "idle"
     snapshot: int = 0
-    found: tuple[Row, ...] = ()
+    found: tuple[ModelRecord, ...] = ()
     trimmed: int = 0
     view: LockView = NOTHING
     number: int = 0
@@ -112,7 +112,7 @@ class Carried:
     ticks: int
     actors: tuple[Actor, ...]
     now: int = 0
-    log: tuple[Row, ...] = ()
+    log: tuple[ModelRecord, ...] = ()
     marks: tuple[int, int] = (0, 0)
     gone: tuple[int, int] = (0, 0)
     floor: int = 0
@@ -124,7 +124,7 @@ class Carried:
     def mark(self, stream: str) -> int:
         return self.marks["lc".index(stream)]
 
-    def rows(self, stream: str) -> list[Row]:
+    def rows(self, stream: str) -> list[ModelRecord]:
         gone = self.gone["lc".index(stream)]
         return [
             row for row in self.log if row.stream == stream and row.seqnum > gone and row.seqnum >= self.mark(stream)
@@ -136,7 +136,7 @@ class Carried:
         return max((row.seqnum for row in self.log if row.stream == stream and row.seqnum > gone), default=0)
 
     def appended(self, event: LockEvent) -> Carried:
-        return replace(self, log=(*self.log, Row(len(self.log) + 1, self.now, event)))
+        return replace(self, log=(*self.log, ModelRecord(len(self.log) + 1, self.now, event)))
 
     def holds(self, stream: str, snapshot: int) -> bool:
         """Return whether an expectation of a stream holds."""
@@ -164,7 +164,7 @@ class Carried:
                 queue = lock_rules.after(queue, row.seqnum, [row.event])
         return queue
 
-    def live(self) -> list[Row]:
+    def live(self) -> list[ModelRecord]:
         return [*self.rows("l"), *self.rows("c")]
 
     def old(self) -> bool:

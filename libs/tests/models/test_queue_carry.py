@@ -33,7 +33,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Part:
+class SetRecord:
     """A record of the set's stream. `first`: place of its first part, 0: this one."""
 
     covers: int
@@ -222,7 +222,7 @@ class Shard:
                 return
             message, *rest = carrier.keep
             place = len(self.log) + 1
-            after = self.put("old", "", Part(carrier.covers, carrier.first, not rest, (message,)))
+            after = self.put("old", "", SetRecord(carrier.covers, carrier.first, not rest, (message,)))
             first = carrier.first or place
             yield f"{who} appends a part", become(after, replace(carrier, keep=tuple(rest), newest=place, first=first))
             return

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class TransactionRecord(NamedTuple):
     """One record: "start", "write" or "commit"; of which transaction ("" for a plain write); the objects it writes."""
 
     kind: str
@@ -21,19 +21,19 @@ class Row(NamedTuple):
     writes: frozenset[str] = frozenset()
 
 
-def parse(text: str) -> list[Row]:
+def parse(text: str) -> list[TransactionRecord]:
     """A log as above."""
     rows = []
     for cell in text.split("|"):
         kind, *words = cell.split()
         if kind == "write":
-            rows.append(Row(kind, "", frozenset(words)))
+            rows.append(TransactionRecord(kind, "", frozenset(words)))
         else:
-            rows.append(Row(kind, words[0], frozenset(words[1:])))
+            rows.append(TransactionRecord(kind, words[0], frozenset(words[1:])))
     return rows
 
 
-def committed(log: Sequence[Row]) -> dict[str, bool]:
+def committed(log: Sequence[TransactionRecord]) -> dict[str, bool]:
     """Of each transaction that ended, whether it succeeded."""
     started: dict[str, int] = {}
     outcome: dict[str, bool] = {}

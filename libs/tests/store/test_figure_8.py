@@ -11,7 +11,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokistore import BokiStore, Inc, StoreSettings, Transaction
-from libs.tests.store.figure_8 import Row, committed, parse
+from libs.tests.store.figure_8 import TransactionRecord, committed, parse
 
 GOLDEN = [
     tuple(part.split("=>"))
@@ -24,7 +24,7 @@ def succeeded(outcome: dict[str, bool]) -> list[str]:
     return sorted(name for name, did in outcome.items() if did)
 
 
-async def by_the_store(log: Sequence[Row]) -> dict[str, bool]:
+async def by_the_store(log: Sequence[TransactionRecord]) -> dict[str, bool]:
     """The same history with the store: a process for each transaction, in the order of the log."""
     settings = StoreSettings(isolation="snapshot", checkpoints=False)
     async with MemoryCluster() as cluster:
@@ -64,20 +64,20 @@ async def test_golden_logs(text: str, expected: str) -> None:
     assert await by_the_store(log) == committed(log)
 
 
-def random_log(rng: random.Random) -> list[Row]:
+def random_log(rng: random.Random) -> list[TransactionRecord]:
     """Transactions that overlap at random, and plain writes."""
-    log: list[Row] = []
+    log: list[TransactionRecord] = []
     idle, running = list("ABCDE"), list[str]()
     while idle or running:
         what = rng.random()
         writes = frozenset(rng.sample("XYZ", rng.randrange(1, 3)))
         if what < 0.2:
-            log.append(Row("write", "", writes))
+            log.append(TransactionRecord("write", "", writes))
         elif idle and (what < 0.6 or not running):
             running.append(idle.pop(0))
-            log.append(Row("start", running[-1]))
+            log.append(TransactionRecord("start", running[-1]))
         elif running:
-            log.append(Row("commit", running.pop(rng.randrange(len(running))), writes))
+            log.append(TransactionRecord("commit", running.pop(rng.randrange(len(running))), writes))
     return log
 
 

@@ -61,8 +61,8 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
-class _SetUpError(NamedTuple):
-    """An error of the program's set-up: it blocks the workflow once everything that was delivered to the code is in the log."""
+class _Block(NamedTuple):
+    """The workflow is blocked by an error once everything that was delivered to its code is in the log."""
 
     error: Exception
 
@@ -73,7 +73,7 @@ class _Raised(NamedTuple):
     error: BaseException
 
 
-_After: TypeAlias = Body | events.Ended | events.Restarted | _SetUpError
+_After: TypeAlias = Body | events.Ended | events.Restarted | _Block
 
 
 class Executor:
@@ -133,6 +133,8 @@ class Executor:
         """The code has ended, or is to be blocked: nothing is delivered to it."""
         self._outcome: Outcome | None = None
         """The outcome of code that has ended, while starts of parts are appended that have to be cancelled before the end."""
+        self._error: Exception | None = None
+        """The error that blocks the workflow once its last record is in the log."""
         self._stopped = False
         self._tells_waiting = tells_waiting
 
@@ -174,7 +176,9 @@ class Executor:
 
     def park(self) -> None:
         """Stop here, since another worker may run the workflow."""
-        if not self._stopped:
+        if self._error is not None:
+            self._block(self._error)
+        elif not self._stopped:
             self._stop()
             self._host.parked(self.id)
 
@@ -379,7 +383,7 @@ class Executor:
                 self._host.ended(self.id, after)
             elif isinstance(after, events.Restarted):
                 self._restart(after, seqnum, batch.seen)
-            elif isinstance(after, _SetUpError):
+            elif isinstance(after, _Block):
                 self._block(after.error)
             elif after.key in self.instance.pending and not self._tasks.runs(after.key):
                 self._tasks.begin(after)
@@ -495,23 +499,37 @@ class Executor:
         try:
             call()
         except (NonDeterminism, WorkflowStuck) as error:
-            self._block(error)
+            self._block_when_recorded(error)
         except CodeStuck as stopped:
             assert self._host.watch is not None
-            self._block(stuck(self.id, self.instance.stack_of(stopped.stack), self._host.watch.after_s))
+            stack = self.instance.stack_of(stopped.stack)
+            self._block_when_recorded(stuck(self.id, stack, self._host.watch.after_s))
         except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
             log.error("workflow blocked by an unexpected error", id=self.id, error=repr(error))
             self._block(error)
 
     def _set_up_instance(self) -> None:
         watch = self._host.watch
-        guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
-        self.instance.watch(guard, self._block)
+        guard = None if watch is None else lambda call: watch.run(call, self._report_stuck, self._report_still_stuck)
+        self.instance.watch(guard, self._block_when_recorded)
         self.instance.log, self.instance.start = self._host.log, self._start
 
     def _report_stuck(self, stack: str) -> None:
         """Report that the code blocks the event loop. Called by the watching thread."""
-        self._host.stuck(self.id, self.claim, self.instance.stack_of(stack))
+        self._host.stuck(self.id, self.instance.stack_of(stack))
+
+    def _report_still_stuck(self, stack: str) -> None:
+        """Report that the code blocks the event loop although it was interrupted. Called by the watching thread."""
+        self._host.still_stuck(self.id, self.claim, self.instance.stack_of(stack))
+
+    def _block_when_recorded(self, error: Exception) -> None:
+        """Block the workflow once everything that was delivered to its code is in the log: outcomes of steps are not lost by its error."""
+        if self._replay is not None:
+            self._block(error)
+        elif not self._stopped and self._error is None:
+            self._ending, self._error = True, error
+            self._batcher.when_appended(_Block(error))
+            self._inbox.wake()
 
     def _block(self, error: BaseException) -> None:
         if self._stopped:
@@ -573,9 +591,8 @@ class Executor:
         """Take the effects and the commands of the code, and its outcome."""
         instance = self.instance
         if instance.fault is not None:
-            if not self._ending:
-                self._ending = True
-                self._batcher.when_appended(_SetUpError(instance.fault))
+            self._block_when_recorded(instance.fault)
+        if self._error is not None:
             return  # corrected code may have other effects
         while instance.effects:
             event, start = instance.effects.popleft()

@@ -68,8 +68,11 @@ class WorkerHost(Protocol):
     def append_later(self, part: Contribution) -> None:
         """Append a record in the background."""
 
-    def stuck(self, id: str, claim: int, stack: str) -> None:
-        """Note that a workflow's code blocks the event loop. Called by the watching thread.
+    def stuck(self, id: str, stack: str) -> None:
+        """Say that a workflow's code blocks the event loop, and is interrupted. Called by the watching thread."""
+
+    def still_stuck(self, id: str, claim: int, stack: str) -> None:
+        """Record that a workflow's code blocks the event loop although it was interrupted. Called by the watching thread.
 
         Args:
             claim: the claim under which the workflow runs.

@@ -162,7 +162,7 @@ class Worker:
             self.locks,
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, view)
-        self._open = self.finishing = False
+        self._open = self.finishing = self._entered = False
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
 
@@ -170,8 +170,9 @@ class Worker:
 
     async def __aenter__(self) -> Worker:
         confined.check("a worker")
-        if self._draining.task is not None:
-            raise ClosedError(f"worker {self.name} was drained and runs nothing more: make a new Worker")
+        if self._entered:
+            raise ClosedError(f"worker {self.name} was closed or drained and runs nothing more: make a new Worker")
+        self._entered = True
         try:
             await self._begin()
         except BaseException as error:
@@ -181,7 +182,6 @@ class Worker:
 
     async def _begin(self) -> None:
         self._open, self.finishing = True, False
-        self._draining.cut.clear()
         await self._peers.__aenter__()
         self._peers.since = position = await self._partitions.refresh()
         for name in self._partitions.holders.values():
@@ -637,11 +637,14 @@ class Worker:
     def tried(self, id: str) -> bool:
         return self._blocked_workflows.has_tried(id)
 
-    def stuck(self, id: str, claim: int, stack: str) -> None:
+    def stuck(self, id: str, stack: str) -> None:
         assert self.watch is not None
-        error = stuck(id, stack, self.watch.after_s)
-        log.warning(STUCK, id=id, worker=self.name, error=str(error), stack=users_stack(stack))
-        self._takeover.record_stuck_elsewhere(id, error, claim)
+        error = str(stuck(id, stack, self.watch.after_s))
+        log.warning(STUCK, id=id, worker=self.name, error=error, stack=users_stack(stack))
+
+    def still_stuck(self, id: str, claim: int, stack: str) -> None:
+        assert self.watch is not None
+        self._takeover.record_stuck_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)
 
 
 def _histories(

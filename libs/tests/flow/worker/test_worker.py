@@ -606,6 +606,46 @@ async def test_code_that_keeps_its_worker_from_running_others_is_stopped_and_the
         assert (await blocked(worker, "x")).startswith("WorkflowStuck: ") and await stuck.status() == "blocked"
 
 
+@pytest.mark.parametrize("once", [True, False])
+async def test_a_step_that_ended_is_recorded_though_the_code_after_it_is_stuck(
+    cluster: MemoryCluster, once: bool
+) -> None:
+    charged: list[int] = []
+
+    def program(*, stuck: bool) -> App:
+        app = App("shop")
+
+        @app.step(at_most_once=once)
+        async def charge() -> int:
+            charged.append(7)
+            return 7
+
+        @app.workflow
+        async def pays() -> str:
+            found = await charge()
+            if stuck:
+                _spins()
+            return f"charged {found}"
+
+        return app
+
+    async with working(cluster, program(stuck=True), stuck_after_s=0.05) as worker:
+        await worker.start(worker.flow.app.find("pays").call(), id="x")
+        await blocked(worker, "x")
+    async with working(cluster, program(stuck=False)) as worker:
+        handle = worker.handle("x")
+        await handle.resume()
+        assert await handle.result(blocked="wait") == "charged 7" and charged == [7]
+
+
+async def test_a_worker_that_was_closed_is_not_entered_again(cluster: MemoryCluster) -> None:
+    async with working(cluster, App("shop")) as worker:
+        pass
+    with pytest.raises(boki.ClosedError, match="make a new Worker"):
+        async with worker:
+            pass
+
+
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="a system call is interrupted on Unix only")
 async def test_a_blocking_call_of_a_workflow_is_named_and_interrupted(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
