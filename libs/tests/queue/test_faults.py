@@ -13,12 +13,13 @@ from functools import partial
 import pytest
 
 import boki
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.errors import AppendUnknown
 from bokilib.follow.members import Heartbeat, Members
 from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.records.events import open_record
-from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
+from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere
 from bokiqueue import Message, Queue
 from bokiqueue.model.events import PICKER, Acked, Pushed
 from bokistore import BokiStore, StoreSettings, Transaction
@@ -113,6 +114,23 @@ async def test_crashes_at_every_operation_leave_each_effect_once() -> None:
 async def test_lost_answers_leave_each_effect_once() -> None:
     explored = await crash_everywhere(program, program, check, kinds=UNKNOWNS)
     assert explored.runs > 10
+
+
+@pytest.mark.timeout(300)  # machines may be busy
+@in_virtual_time
+async def test_deaths_after_unanswered_appends_leave_each_effect_once() -> None:
+    explored = await crash_everywhere(program, program, check, kinds=UNANSWERED, clock=LoopClock())
+    assert explored.runs > 20
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@in_virtual_time
+async def test_deaths_long_after_unanswered_appends_leave_each_effect_once() -> None:
+    explored = await crash_everywhere(
+        program, program, check, kinds=UNANSWERED, later=(0, 2, 5, 8, 13), clock=LoopClock()
+    )
+    assert explored.runs > 50
 
 
 @pytest.mark.nightly

@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import boki
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.ports import BookPort
 from bokilib.records.tags import bucket_of
-from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
+from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, Inc, StoreSettings, Transaction
 from bokistore.model.subjects import of_bucket
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False)
 TOTAL = 100
+NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 async def transfer(tx: Transaction, amount: int) -> None:
@@ -60,6 +63,43 @@ async def test_they_happen_once_when_nothing_is_kept_in_memory() -> None:
 async def test_transfers_happen_once_whatever_answer_is_lost() -> None:
     explored = await crash_everywhere(transfers, check=balanced, kinds=UNKNOWNS)
     assert explored.runs == 4
+
+
+async def transfers_at_once(book: BookPort) -> None:
+    """Two transfers, one of which is given up and tried again, beside transactions on other objects that do not wait for them."""
+    store = BokiStore(book, settings=BARE)
+
+    async def audit(tx: Transaction, name: str) -> None:
+        tx[name].set("balance", [await tx[who].get("balance", 0) for who in ("alice", "bob")])
+
+    async def audits(name: str) -> None:
+        for number in range(3):
+            await let_pass(0.02)
+            await store.transact(audit, f"{name}{number}")
+
+    async def impatient(amount: int) -> None:
+        first = asyncio.ensure_future(store.transact(transfer, amount))
+        await asyncio.wait([first], timeout=0.05)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await store.transact(transfer, amount)
+
+    async def work() -> None:
+        await asyncio.gather(audits("early"), impatient(20))
+        await asyncio.gather(audits("late"), impatient(10))
+
+    await while_alive(book, work())
+
+
+@pytest.mark.parametrize(("later", "pairs"), [((1, 3), False), pytest.param((0, 2, 5), True, marks=NIGHTLY)])
+@in_virtual_time
+async def test_transfers_happen_once_if_their_process_dies_after_an_append_is_unanswered(
+    later: tuple[int, ...], pairs: bool
+) -> None:
+    explored = await crash_everywhere(
+        transfers_at_once, transfers_at_once, balanced, kinds=UNANSWERED, later=later, pairs=pairs, clock=LoopClock()
+    )
+    assert explored.runs > 10
 
 
 async def test_transfers_happen_once_with_a_second_process_at_any_point() -> None:

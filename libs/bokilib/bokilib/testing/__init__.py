@@ -1,4 +1,4 @@
-"""Exhaustive tests of programs on libraries: a crash or a lost answer at each operation, on a cluster in memory.
+"""Exhaustive tests of programs on libraries: a crash, or a lost or late answer, at each operation, on a cluster in memory.
 
 async def program(book): ...      # the process under test, on any `BookPort`
 async def recover(book): ...      # the process that runs after it was killed
@@ -6,10 +6,19 @@ async def check(book): ...        # asserts about the result
 
 await crash_everywhere(program, recover, check, pairs=True)
 await crash_everywhere(program, recover, check, kinds=UNKNOWNS)
+await crash_everywhere(program, recover, check, kinds=UNANSWERED)   # in virtual time
 await start_anywhere(program, recover, check)
 """
 
-from bokilib.testing._explore import CRASHES, UNKNOWNS, Explored, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing._explore import (
+    CRASHES,
+    UNANSWERED,
+    UNKNOWNS,
+    Explored,
+    crash_everywhere,
+    start_anywhere,
+    while_alive,
+)
 from bokilib.testing._faults import Died, Fault, FaultKind, FaultyBook
 
 __all__ = [
@@ -19,6 +28,7 @@ __all__ = [
     "Fault",
     "FaultKind",
     "FaultyBook",
+    "UNANSWERED",
     "UNKNOWNS",
     "crash_everywhere",
     "start_anywhere",

@@ -30,6 +30,10 @@ Check: TypeAlias = Callable[[boki.Book], Awaitable[object]]
 
 CRASHES: Final[tuple[FaultKind, ...]] = ("before", "after")
 UNKNOWNS: Final[tuple[FaultKind, ...]] = ("lost", "never")
+UNANSWERED: Final[tuple[FaultKind, ...]] = ("unanswered",)
+
+LATER: Final = (1, 3)
+"""Numbers of operations between an unanswered append and the death of its process, by default."""
 
 
 class Explored(NamedTuple):
@@ -134,7 +138,7 @@ class _World:
         finally:
             self.story += [f"{name}: {what}" for what in book.operations]
             if fault is not None:
-                self.story.append(f"{name} met {fault.kind} at operation {fault.at}")
+                self.story.append(f"{name} met {fault}")
             left = [
                 task
                 for task in asyncio.all_tasks() - before
@@ -147,11 +151,15 @@ class _World:
         return book
 
 
-def _faults(book: FaultyBook, kinds: Sequence[FaultKind]) -> list[Fault]:
-    """Return all faults for the operations of a process; those that lose an outcome only for its appends."""
+def _faults(book: FaultyBook, kinds: Sequence[FaultKind], later: Sequence[int]) -> list[Fault]:
+    """Return all faults for the operations of a process; those of an outcome only for its appends."""
     appends = set(book.appends)
     return [
-        Fault(at, kind) for at in range(len(book.operations)) for kind in kinds if kind not in UNKNOWNS or at in appends
+        Fault(at, kind, count)
+        for at in range(len(book.operations))
+        for kind in kinds
+        if kind in CRASHES or at in appends
+        for count in (later if kind in UNANSWERED else (0,))
     ]
 
 
@@ -185,6 +193,7 @@ async def crash_everywhere(
     check: Check = _nothing,
     *,
     kinds: Sequence[FaultKind] = CRASHES,
+    later: Sequence[int] = LATER,
     pairs: bool = False,
     clock: Clock | None = None,
     before: Check = _nothing,
@@ -198,7 +207,9 @@ async def crash_everywhere(
         program: the process under test.
         recover: the process that runs after each death.
         check: asserts about the book after the last recovery.
-        kinds: the faults: `CRASHES` by default, or `UNKNOWNS`, which a program must survive without a recovery.
+        kinds: the faults: `CRASHES` by default; or `UNKNOWNS`, which a program must survive without a recovery; or `UNANSWERED`, in virtual
+            time: the process continues without the answer of an append, and dies later.
+        later: operations of the process after an unanswered append, one run for each number.
         pairs: also let the recovery meet each fault at each of its operations.
         clock: of the log.
         before: prepares the book, without faults.
@@ -206,11 +217,11 @@ async def crash_everywhere(
     """
     (plain,) = await _attempt(program, recover, check, (), clock, before, always_replay)
     runs = 0
-    for fault in _faults(plain, kinds):
+    for fault in _faults(plain, kinds, later):
         processes = await _attempt(program, recover, check, (fault,), clock, before, always_replay)
         runs += 1
         if pairs:
-            for second in _faults(processes[1], kinds):
+            for second in _faults(processes[1], kinds, later):
                 await _attempt(program, recover, check, (fault, second), clock, before, always_replay)
                 runs += 1
     return Explored(len(plain.operations), runs)

@@ -6,7 +6,9 @@
 | after | the process dies after the operation took effect and before it returns |
 | lost | the append takes effect, and its caller gets an unknown outcome (the SDK retries other operations) |
 | never | the append does not take effect, and its caller gets an unknown outcome; asked with `settle`, it never will |
+| unanswered | the append takes effect and its answer never comes; the rest of the process continues for `later` operations, then it dies |
 
+The process also dies `SILENCE_S` after an unanswered append, since it may wait for the answer and do nothing else. Use it in virtual time.
 Every operation after the death of a process raises `Died`, which is not an Exception, so that no handler swallows it.
 """
 
@@ -20,7 +22,10 @@ import boki
 from boki_common.errors import OutcomeUnknown
 from bokilib.ports import BookPort, ConsistencyName, CursorPort, Expect, RecordsPort, Tag, TicketPort
 
-FaultKind: TypeAlias = Literal["before", "after", "lost", "never"]
+FaultKind: TypeAlias = Literal["before", "after", "lost", "never", "unanswered"]
+
+SILENCE_S: Final = 10.0
+"""Seconds after an unanswered append at which its process dies at the latest: longer than the waits of the programs under test."""
 
 
 class Died(BaseException):
@@ -28,10 +33,19 @@ class Died(BaseException):
 
 
 class Fault(NamedTuple):
-    """A fault of one kind at operation number `at` of a process, counted from 0."""
+    """A fault of one kind at operation number `at` of a process, counted from 0.
+
+    Attributes:
+        later: number of further operations of the process before it dies of an unanswered append; else without effect.
+    """
 
     at: int
     kind: FaultKind
+    later: int = 0
+
+    def __str__(self) -> str:
+        died = f", and died {self.later} operations later" if self.kind == "unanswered" else ""
+        return f"{self.kind} at operation {self.at}{died}"
 
 
 class FaultyBook:
@@ -66,6 +80,8 @@ class FaultyBook:
         self._death: Final = asyncio.Event()
         self._book = book
         self._fault = fault
+        self._last: int | None = None
+        """Number of the operation after which the process dies, once an append is unanswered."""
         self._pause = pause
         self._tickets: list[TicketPort] = []
 
@@ -96,6 +112,9 @@ class FaultyBook:
             raise Died
         number = len(self.operations)
         self.operations.append(what)
+        if self._last is not None and number > self._last:
+            self.die()
+            raise Died
         kind = self._fault.kind if self._fault is not None and self._fault.at == number else None
         if kind == "before":
             self.die()
@@ -124,6 +143,10 @@ class FaultyBook:
     def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
         self.appends.append(len(self.operations))
         kind = self._count(f"append to {list(tags)} expecting {dict(expect or {})}")
+        if kind == "unanswered":
+            assert self._fault is not None
+            self._last = self._fault.at + self._fault.later
+            asyncio.get_running_loop().call_later(SILENCE_S, self.die)
 
         def send() -> TicketPort:
             ticket = self._book.submit(data, tags=tags, expect=expect)
@@ -250,7 +273,7 @@ class _FaultyCursor:
 
 
 class _FaultyTicket:
-    """A ticket whose answer may be lost, or whose record may not be sent."""
+    """A ticket whose answer may be lost or never come, or whose record may not be sent."""
 
     def __init__(self, book: FaultyBook, kind: FaultKind | None, send: Callable[[], TicketPort]) -> None:
         self._book = book
@@ -270,6 +293,8 @@ class _FaultyTicket:
             self._ticket = self._send()
         if self._ticket is None:
             raise OutcomeUnknown("the test lost the record")
+        if self._kind == "unanswered":
+            await book.death()
         if self._kind == "after":
             await self._ticket.outcome()
             book.die()
@@ -284,6 +309,8 @@ class _FaultyTicket:
         return seqnum
 
     async def outcome(self, *, settle: bool = False) -> boki.Outcome:
+        if self._kind == "unanswered":
+            await self._book.death()
         if self._book.dead:
             raise Died
         if self._voided:

@@ -14,11 +14,12 @@ from bokiflow.execute import executor
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
 from bokiflow.runtime.commands import RunStep
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.shop import Shop
 
@@ -97,6 +98,25 @@ async def test_a_lost_answer_at_any_append_changes_nothing(name: str) -> None:
     assert (await crash_everywhere(feature.program, feature.program, feature.check, kinds=UNKNOWNS)).runs > 3
     if name == "at most once":
         assert feature.shop.ran
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@in_virtual_time
+async def test_a_death_after_an_append_is_unanswered_changes_nothing(name: str) -> None:
+    feature = Feature(name)
+    found = await crash_everywhere(feature.program, feature.program, feature.check, kinds=UNANSWERED, clock=LoopClock())
+    assert found.runs > 5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FEATURES)
+@in_virtual_time
+async def test_a_death_long_after_an_append_is_unanswered_changes_nothing(name: str) -> None:
+    feature = Feature(name)
+    found = await crash_everywhere(
+        feature.program, feature.program, feature.check, kinds=UNANSWERED, later=(0, 2, 5, 8), clock=LoopClock()
+    )
+    assert found.runs > 10
 
 
 @pytest.mark.parametrize("name", [name for name in FEATURES if name != "signals"])

@@ -22,7 +22,16 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records import tags
-from bokilib.testing import UNKNOWNS, Fault, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import (
+    UNANSWERED,
+    UNKNOWNS,
+    Fault,
+    FaultKind,
+    FaultyBook,
+    crash_everywhere,
+    start_anywhere,
+    while_alive,
+)
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline, started, until
 
@@ -257,6 +266,22 @@ async def nothing_lives(book: boki.Book) -> None:
 async def test_no_part_outlives_its_attempt_whatever_fails_or_dies(kinds: tuple[FaultKind, ...]) -> None:
     found = await crash_everywhere(leave_a_part, leave_a_part, nothing_lives, kinds=kinds, clock=LoopClock())
     assert found.runs > 10
+
+
+@in_virtual_time
+async def test_no_part_outlives_its_attempt_though_an_append_is_unanswered() -> None:
+    """The body gives the part up while its start is being appended, and the process dies some operations later."""
+    found = await crash_everywhere(leave_a_part, leave_a_part, nothing_lives, kinds=UNANSWERED, clock=LoopClock())
+    assert found.runs > 10
+
+
+@pytest.mark.nightly
+@in_virtual_time
+async def test_no_part_outlives_its_attempt_however_long_an_append_is_unanswered() -> None:
+    found = await crash_everywhere(
+        leave_a_part, leave_a_part, nothing_lives, kinds=UNANSWERED, later=(0, 2, 5, 8, 13), clock=LoopClock()
+    )
+    assert found.runs > 30
 
 
 @in_virtual_time

@@ -8,8 +8,9 @@ import gc
 import pytest
 
 import boki
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
+from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere
 
 
 async def two_steps(book: BookPort) -> None:
@@ -69,6 +70,44 @@ async def test_a_lost_answer_counts_twice_for_who_appends_again() -> None:
         await crash_everywhere(count_naively, count_naively, counted_once)
     await crash_everywhere(count_once, count_once, counted_once, pairs=True)
     await crash_everywhere(count_once, check=counted_once, kinds=UNKNOWNS)
+
+
+class Booking:
+    """Reserve within a time-out, release, and finish; a process that gave up the reservation must release it, too."""
+
+    def __init__(self, *, careful: bool) -> None:
+        self._careful = careful
+
+    async def program(self, book: BookPort) -> None:
+        if await book.read_prev("finished", consistency="linearizable") is not None:
+            return
+        if await book.read_prev("a", consistency="linearizable") is None:
+            reserving = asyncio.ensure_future(self._append(book, "a"))
+            done, _ = await asyncio.wait([reserving], timeout=0.05)
+            if self._careful or done:
+                await reserving
+                await book.submit(b"released", tags=["b"])
+        elif await book.read_prev("b", consistency="linearizable") is None:
+            await book.submit(b"released", tags=["b"])
+        await book.submit(b"", tags=["finished"])
+
+    @staticmethod
+    async def _append(book: BookPort, tag: str) -> int:
+        return await book.submit(b"reserved", tags=[tag])
+
+
+def test_a_program_that_continues_without_an_answer_is_found_if_it_dies_later() -> None:
+    async def explores() -> None:
+        careless, careful = Booking(careful=False).program, Booking(careful=True).program
+        await crash_everywhere(careless, careless, balanced, pairs=True)
+        with pytest.raises(AssertionError) as raised:
+            await crash_everywhere(careless, careless, balanced, kinds=UNANSWERED)
+        assert "program met unanswered at operation 2, and died 1 operations later" in raised.value.__notes__[0]
+        assert await crash_everywhere(careful, careful, balanced, kinds=UNANSWERED) == (5, 3 * 2)
+        await crash_everywhere(careful, careful, balanced, kinds=UNANSWERED, later=(0, 1, 2, 3), pairs=True)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(explores())
 
 
 async def test_a_second_process_anywhere() -> None:

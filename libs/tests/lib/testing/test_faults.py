@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from bokilib.ports import BookPort
 from bokilib.testing import Died, Fault, FaultKind, FaultyBook
+from bokilib.testing._faults import SILENCE_S
 
 
 @pytest.fixture
@@ -66,3 +70,37 @@ async def test_a_lost_answer_happened_and_a_lost_record_did_not(book: boki.Book)
     assert [item.tags async for item in book.read()] == [("lost",)]
     again = FaultyBook(book, Fault(0, "never")).submit(b"x", tags=["again"])
     assert isinstance(await again.outcome(), boki.Committed), "asked without settling, it is sent"
+
+
+@pytest.mark.parametrize("later", range(3))
+async def test_an_unanswered_append_happens_and_its_process_dies_some_operations_later(
+    book: boki.Book, later: int
+) -> None:
+    faulty = FaultyBook(book, Fault(1, "unanswered", later))
+    await faulty.submit(b"1", tags=["a"])
+    ticket = faulty.submit(b"2", tags=["a"])
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(ticket.outcome()), asyncio.ensure_future(ticket)]
+    for _ in range(later):
+        await faulty.submit(b"3", tags=["a"])
+    assert not faulty.dead and not any(one.done() for one in waits)
+    with pytest.raises(Died):
+        await faulty.submit(b"4", tags=["a"])
+    for one in waits:
+        with pytest.raises(Died):
+            await one
+    found = [item.data async for item in book.read("a") if isinstance(item, boki.Record)]
+    assert found == [b"1", b"2", *[b"3"] * later]
+    assert faulty.appends == [*range(later + 3)]
+
+
+def test_a_process_that_only_waits_for_an_unanswered_append_dies_too() -> None:
+    async def waits() -> None:
+        async with MemoryCluster() as cluster:
+            faulty = FaultyBook((await cluster.connect()).book("b"), Fault(0, "unanswered", 1))
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(Died):
+                await faulty.submit(b"1")
+            assert asyncio.get_running_loop().time() == pytest.approx(began + SILENCE_S)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(waits())
