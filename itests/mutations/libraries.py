@@ -212,8 +212,16 @@ bokiqueue libs/tests/queue/manage/test_carrying.py::test_a_shard_that_is_carried
 
 a shard that is being taken is not released
 bokiqueue libs/tests/queue/test_leaving.py::test_a_member_that_ends_while_it_takes_a_shard_leaves_it_to_the_others_at_once
--        await self._taking[shard].withdraw()
-+        pass
+-            await owner.withdraw()
+-            self._taking.pop(shard, None)
++            self._taking.pop(shard, None)
+
+the log keeps the guard of a message whose lease ran out
+bokiqueue libs/tests/queue/consume/test_consumer.py::test_a_lease_that_ran_out_before_its_member_ended_is_no_failed_attempt
+-            if id in schedule.progress.guarded:
++            if False:
+@@
+-        assert id not in self.progress.guarded, "the log has its guard, and has to have its end too"
 
 a redrive holds what is no letter
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved

@@ -1,14 +1,16 @@
 """The real `bokiqueue` against what must become of each message, by random seeds.
 
-A producer pushes under keys, deduplication ids, delays and priorities; members of groups handle, each in a process of its own that ends
-cleanly, is killed, or is stopped for longer than its lease and lives on; answers are late or lost, followers lag, days go by, a carrier
-carries. A handler's effect and its ACK are one record; some records end two messages, of two shards. One group is dropped and registered
-again by two processes at once. What happened is read from the log by `Witness` as it grows; the oracle knows no owner, lease or
-checkpoint:
+A producer pushes under keys, deduplication ids, delays and priorities; members of groups handle, each in a process of its own that is
+drained, ends cleanly, is killed, or is stopped for longer than its lease and lives on; answers are late or lost, followers lag, days go
+by, a carrier carries. A handler's effect and its ACK are one record; some records end two messages, of two shards. One group is dropped
+and registered again by two processes at once. What happened is read from the log by `Witness` as it grows; the oracle knows no owner,
+lease or checkpoint:
 
 - each message that is no copy has one effect in each group that was there all the time, each copy none;
 - effects of one key come in the order of its pushes;
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
+- no more attempts of a message failed than handlers raised or gave it back, or processes ended with it that were not drained and did not
+  leave; in calm weather, since rough weather takes living members for dead;
 - nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and a dead letter had as many
   handlers as the queue allows that raised, or whose process died or stood still.
 
@@ -31,7 +33,7 @@ from boki_common.testing.machine import SeededRandom
 from bokilib import Carrier
 from bokilib.errors import AppendUnknown, Fenced
 from bokilib.testing import Died
-from bokiqueue import Message, Queue
+from bokiqueue import Consumer, Message, Queue
 from bokiqueue.checkpoint import checkpointing
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokiqueue.model import delivery_rules
@@ -88,13 +90,20 @@ class Shape(NamedTuple):
             groups=(DEFAULT, "g2") if chances.random() < 0.3 else (DEFAULT,),
             messages=chances.choice((15, 30, 60)),
             dedup_s=chances.choice((5, 300, 100_000)),
-            max_deliveries=chances.choice((None, None, 4)),
+            max_deliveries=chances.choice((None, None, 1, 4)),
             comes_and_goes=chances.random() < 0.3,
         )
 
 
 class HandlerFails(Exception):
     """Raised by a handler by chance."""
+
+
+def on_their_way(consumer: Consumer[Body]) -> set[int]:
+    """Messages that a member has delivered: those that a handler has, those that wait for one, and those whose decision is appended."""
+    schedules = [owner._schedule for owner in consumer._owners.values() if owner._schedule is not None]
+    bodies: list[Any] = [body_of(object, one.entries[id].item) for one in schedules for id in one.flights]
+    return {body["n"] for body in bodies}
 
 
 class Process:
@@ -190,19 +199,20 @@ class World:
         chances, book = self.chances, process.book
         handling: dict[asyncio.Task[None], list[Message[Body]]] = {}
         first: Message[Body] | None = None
+        consumer = process.queue.consume(
+            group=group,
+            who=who,
+            prefetch=chances.choice((1, 4, 64)),
+            lease_s=LEASE_S,
+            member_lease_s=chances.choice((3, 15)),
+            carry_s=chances.choice((86_400, 40)),
+        )
 
         async def consume() -> None:
             nonlocal first
-            consumer = process.queue.consume(
-                group=group,
-                who=who,
-                prefetch=chances.choice((1, 4, 64)),
-                lease_s=LEASE_S,
-                member_lease_s=chances.choice((3, 15)),
-                carry_s=chances.choice((86_400, 40)),
-            )
             async with consumer:
                 async for message in consumer:
+                    self._check_attempt(group, message)
                     if first is None and chances.random() < 0.15:
                         first = message  # one record ends it and the next one, perhaps of another shard
                         continue
@@ -216,7 +226,9 @@ class World:
 
         def burden() -> None:
             held = [message for both in handling.values() for message in both] + ([first] if first else [])
-            self.burdens.update((group, message.body["n"]) for message in held)
+            self.burdens.update(
+                (group, number) for number in {message.body["n"] for message in held} | on_their_way(consumer)
+            )
 
         living = asyncio.get_running_loop().create_task(consume())
         try:
@@ -227,8 +239,11 @@ class World:
                 if chances.random() < 0.3:
                     burden()  # a member that is silent for longer than its lease is taken for dead
                     book.stop(chances.choice(STOPPED_S))
-            if chances.random() < 0.5 and not living.done():
+            ends = chances.random()
+            if ends < 0.5 and not living.done():
                 book.die()
+            elif ends < 0.8 and not living.done() and not self.stop.is_set():
+                await consumer.drain(finish_s=chances.choice((0, 60)))
         finally:
             if book.dead:
                 burden()
@@ -240,6 +255,13 @@ class World:
             if error is not None and not isinstance(error, (Died, asyncio.CancelledError)):
                 assert isinstance(error, BaseException)
                 raise error
+
+    def _check_attempt(self, group: str, message: Message[Body]) -> None:
+        """Check that no attempt counts as failed that did not fail."""
+        failed = self.burdens[group, message.body["n"]]
+        assert self._weather is not CALM or message.attempt <= 1 + failed, (
+            f"{group}: attempt {message.attempt} of message {message.body['n']}, of which {failed} failed"
+        )
 
     async def _handle(self, process: Process, group: str, messages: list[Message[Body]]) -> None:
         chances = self.chances

@@ -42,12 +42,15 @@ async def slow(cluster: MemoryCluster) -> tuple[Queue[object], list[float]]:
 
 
 async def end(member: Consumer[object], how: str) -> None:
+    if how == "both":
+        await asyncio.gather(member.drain(), member.__aexit__(None, None, None))
+        return
     if how == "drain":
         assert await member.drain()
     await member.__aexit__(None, None, None)
 
 
-@pytest.mark.parametrize(("how", "turns"), [("drain", 0), ("leave", 0), ("leave", 2), ("leave", 4)])
+@pytest.mark.parametrize(("how", "turns"), [("drain", 0), ("leave", 0), ("leave", 2), ("leave", 4), ("both", 0)])
 @in_virtual_time
 async def test_a_member_that_ends_while_it_takes_a_shard_leaves_it_to_the_others_at_once(how: str, turns: int) -> None:
     """At each operation of its beginning: with the claim on its way, or its answer, and while it reads. `turns`: of the loop, later."""

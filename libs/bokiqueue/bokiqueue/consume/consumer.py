@@ -271,9 +271,11 @@ class Consumer(Generic[T]):
         return finished
 
     async def _withdraw(self, shard: int) -> None:
-        """Release a shard whose take was under way."""
-        await self._taking[shard].withdraw()
-        del self._taking[shard]
+        """Release a shard whose take was under way. A drain and the end of the block may do so at the same time."""
+        owner = self._taking.get(shard)
+        if owner is not None:
+            await owner.withdraw()
+            self._taking.pop(shard, None)
 
     async def _release_shards(self) -> list[BaseException]:
         """Release all owned and possibly claimed shards, within `LEAVE_S`. Return the errors of those that were not released."""
@@ -299,7 +301,7 @@ class Consumer(Generic[T]):
             claim = self._claims.newest[shard]
             if claim is not None and holder_of(claim).scope == self._member.token:
                 await self._owner_of(shard).withdraw(claim)
-            del self._not_released[shard]
+            self._not_released.pop(shard, None)
 
     async def _announce_leaving(self) -> None:
         """Tell the other members to deal no more shards to this one."""

@@ -24,7 +24,8 @@
   or the queue's settings drop it.
 - A key whose rate does not allow another message yet waits; messages of other keys pass.
 - A message with `attempts_most` failed attempts is given up instead of redelivered. An attempt that ends without a
-  failure (its lease ran out, its process was stopped or died with others in flight) does not count.
+  failure (its lease ran out, its process was stopped or died with others in flight) does not count. So the log has the
+  end of each guard: a message that waits while the log has its guard counts as one whose process died with it.
 - In memory are up to `READ_AHEAD` deliverable messages, and up to `WAITING` in all with those that wait for their key,
   its rate or their time. Waiting messages do not keep others out.
 - A lease runs from the time at which a handler has the message. A message whose decision is being appended (`pinned`)
@@ -606,7 +607,8 @@ class DeliverySchedule:
         self._returns(id, due_ms)
 
     def expires(self, id: Id) -> None:
-        """Redeliver a message whose lease ran out at once, without a failed attempt."""
+        """Redeliver a message that is not guarded and whose lease ran out at once, without a failed attempt."""
+        assert id not in self.progress.guarded, "the log has its guard, and has to have its end too"
         self._returns(id, 0)
 
     def _returns(self, id: Id, due_ms: int) -> None:

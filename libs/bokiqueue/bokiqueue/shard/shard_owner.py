@@ -420,12 +420,16 @@ class ShardOwner:
         """Redeliver messages that no handler has yet, without a failed attempt."""
         if not self.claim:
             return
-        schedule = self._owned()
-        for id in schedule.not_begun():
-            self._outbox.nacks.append((id, schedule.flights[id].attempt - 1, 0))
-            schedule.pin(id)
+        for id in self._owned().not_begun():
+            self._return(id)
         if self._outbox:
             self._send()
+
+    def _return(self, id: Id) -> None:
+        """Queue that a message is redelivered at once, without a failed attempt."""
+        schedule = self._owned()
+        self._outbox.nacks.append((id, schedule.flights[id].attempt - 1, 0))
+        schedule.pin(id)
 
     async def _until_something_ends(self) -> None:
         """Wait until a decision is in the log, or a lease runs out."""
@@ -589,10 +593,20 @@ class ShardOwner:
             self._rate = RateLimit(per_second, self._now_s())
 
     def expire(self, now_s: float | None = None) -> None:
-        """Redeliver messages whose lease ran out. `now_s` is the time of the caller's look, by default now."""
-        if self.claim:
-            for id in self._owned().expired(self._now_s() if now_s is None else now_s):
-                self._owned().expires(id)
+        """Redeliver messages whose lease ran out. `now_s` is the time of the caller's look, by default now.
+
+        A guarded one is redelivered once the log says so: otherwise the next owner would count a death of this process,
+        or the release of its shard, as one of the message.
+        """
+        if not self.claim:
+            return
+        schedule = self._owned()
+        for id in schedule.expired(self._now_s() if now_s is None else now_s):
+            if id in schedule.progress.guarded:
+                self._return(id)
+                self._send()
+            else:
+                schedule.expires(id)
 
     def log_facts(self, id: Id, key: str | None) -> dict[str, object]:
         """Return the facts by which a log line names a message: `boki queue peek` prints the same ones."""

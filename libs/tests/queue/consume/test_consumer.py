@@ -91,6 +91,62 @@ async def test_what_kills_its_process_is_a_dead_letter_after_max_deliveries_deat
     )
 
 
+@pytest.mark.parametrize("how", ["drain", "leave", "die"])
+@in_virtual_time
+async def test_a_lease_that_ran_out_before_its_member_ended_is_no_failed_attempt(how: str) -> None:
+    """The message was by itself, or may have killed a process before; its queue is paused, so it waits after its lease."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+
+        async def another() -> Queue[object]:
+            return await Queue.open((await cluster.connect()).book("shop"), "jobs", object, shards=1)
+
+        queue = await another()
+        await queue.push_many(["slow", "beside it"])
+        dying = await queue.consume(who="host-7").__aenter__()
+        await take(dying, 2)
+        await _die_at_once(dying)
+        for _ in range(3):
+            queue = await another()
+            messages = await queue.consume(who="host-7", lease_s=30).__aenter__()
+            held = await anext(messages)
+            assert held.attempt == 1
+            await all_appended(messages)
+            await queue.pause()
+            waiting = asyncio.create_task(anext(messages))
+            await let_pass(40)
+            with pytest.raises(StaleReceipt):
+                await held.ack()
+            if how == "die":
+                await _die_at_once(messages)
+            elif how == "drain":
+                assert await messages.drain()
+            waiting.cancel()
+            if how != "die":
+                await messages.__aexit__(None, None, None)
+            await queue.resume()
+        async with (await another()).consume(who="host-7") as messages:
+            assert sorted([(one.body, one.attempt) for one in await _handled(messages, 2)]) == [
+                ("beside it", 1),
+                ("slow", 1),
+            ]
+
+
+async def _handled(messages: Consumer[object], count: int) -> list[Any]:
+    """Messages that are acked, one after the other."""
+    got = []
+    for _ in range(count):
+        async with await anext(messages) as message:
+            got.append(message)
+    return got
+
+
+async def _die_at_once(consumer: Consumer[object]) -> None:
+    """Its process is gone once all that it decided is in the log."""
+    await all_appended(consumer)
+    await consumer._follower.__aexit__(None, None, None)
+    await _die(consumer)
+
+
 async def test_a_message_that_comes_due_during_a_look_is_handed_out_by_the_next_one(another: Another) -> None:
     """A look that took it for due only in its second half handed nothing out, and set no timer."""
     queue = await another(shards=1, max_deliveries=3, dead_letter="jobs.dead")
