@@ -135,13 +135,29 @@ bokiflow libs/tests/flow/client/test_terminating.py::test_parts_of_its_transacti
 
 a worker that takes a workflow over leaves the parts of its transactions running
 bokiflow libs/tests/flow/execute/test_transaction_children.py::test_one_unknown_outcome_of_its_cancellation_leaves_no_part_behind
--            self._abandon(part)
+-            self._called.abandon(part)
 +            pass
 
 a transaction ends while a start of one of its parts is being appended
 bokiflow libs/tests/flow/execute/test_transaction_children.py::test_no_part_outlives_its_attempt_though_an_append_is_unanswered
 -            await self._called.decided(command.key)
 +            pass
+
+callers of one record share a future
+bokiqueue libs/tests/queue/consume/test_consumer.py::test_a_caller_that_waits_no_longer_for_its_ack_cancels_no_other
+-        self._sent.add_done_callback(copy)
+-        return own
++        return self._sent
+
+a later attempt calls a part while an abandoned one holds its locks
+bokiflow libs/tests/flow/execute/test_transaction_children.py::test_a_later_attempt_gets_the_locks_of_the_parts_that_were_abandoned
+-            await self._wait_for_abandoned()
++            pass
+
+an error of the code cuts off steps that run
+bokiflow libs/tests/flow/worker/test_worker.py::test_steps_that_run_when_their_workflow_is_blocked_may_end_and_are_recorded
+-                if self._finishing is not None and not self._tasks.steps:
++                if self._finishing is not None:
 
 an error of the code drops what was delivered to it before
 bokiflow libs/tests/flow/worker/test_worker.py::test_a_step_that_ended_is_recorded_though_the_code_after_it_is_stuck

@@ -51,12 +51,15 @@ from bokiflow.model.stacks import stuck
 from bokiflow.runtime import transactional
 from bokiflow.runtime.calls import Workflow
 from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer, SnapshotRead
-from bokiflow.runtime.instance import Instance
+from bokiflow.runtime.instance import Instance, PendingCall
 from bokiflow.runtime.lock_entries import TakeLock
 from bokiflow.runtime.transactional import ReadyTransaction, TransactionCommit
 from bokilib.pauses import pauses
 
 T = TypeVar("T")
+
+FINISH_S: Final = 10.0
+"""Bound of waiting for steps that run when an error of the code is about to block their workflow."""
 
 log = get_logger(__name__)
 
@@ -135,6 +138,8 @@ class Executor:
         """The outcome of code that has ended, while starts of parts are appended that have to be cancelled before the end."""
         self._error: Exception | None = None
         """The error that blocks the workflow once its last record is in the log."""
+        self._finishing: asyncio.TimerHandle | None = None
+        """The end of the time that running steps have before the workflow is blocked; None before."""
         self._stopped = False
         self._tells_waiting = tells_waiting
 
@@ -158,7 +163,7 @@ class Executor:
     def finish(self) -> None:
         """Begin no step from now on: the worker is being drained, and the next one begins them."""
         self._batcher.hold(self._may_happen)
-        self._tasks.withdraw()
+        self._tasks.finish()
 
     def _may_happen(self, after: _After) -> bool:
         """Return True for bodies whose commands were recorded although a part of the record is held back."""
@@ -196,6 +201,8 @@ class Executor:
 
     def _stop(self) -> list[asyncio.Task[None]]:
         self._stopped = True
+        if self._finishing is not None:
+            self._finishing.cancel()
         ending = self._tasks.stop_all()
         self._timers.stop()
         self._inbox.close()
@@ -242,7 +249,10 @@ class Executor:
         if self._replay is not None and not self._exclusive:
             self._continue_replay(self._replay)
         if self._replay is None:
-            self._deliver_items()
+            if self._finishing is None:
+                self._deliver_items()
+            else:
+                self._record_ended_steps()
             if self._outcome is not None:
                 self._end(self._outcome)
             self._begin_operation()
@@ -256,7 +266,7 @@ class Executor:
         for entry in self.instance.locks.queued.values():
             self._host.locks.touched(entry.name)
         for part in self._parts_left:
-            self._abandon(part)
+            self._called.abandon(part)
         self._parts_left.clear()
         self._collect()
 
@@ -285,7 +295,9 @@ class Executor:
                 return
             batch = self._batcher.next()
             if batch is None:
-                if self.instance.reads.waiting and not self._ending:
+                if self._finishing is not None and not self._tasks.steps:
+                    self._block(self._error)
+                elif self.instance.reads.waiting and not self._ending:
                     self._read_log()
                 return
             if batch.entries:
@@ -384,7 +396,7 @@ class Executor:
             elif isinstance(after, events.Restarted):
                 self._restart(after, seqnum, batch.seen)
             elif isinstance(after, _Block):
-                self._block(after.error)
+                self._finish_steps(after.error)
             elif after.key in self.instance.pending and not self._tasks.runs(after.key):
                 self._tasks.begin(after)
 
@@ -531,8 +543,27 @@ class Executor:
             self._batcher.when_appended(_Block(error))
             self._inbox.wake()
 
-    def _block(self, error: BaseException) -> None:
-        if self._stopped:
+    def _finish_steps(self, error: Exception) -> None:
+        """Block the workflow once the steps that run have ended, which the next worker could not know, or after a while."""
+        self._tasks.finish()
+        self._finishing = self._loop.call_later(FINISH_S, self._block, error)
+
+    def _record_ended_steps(self) -> None:
+        """Record steps that ended, for the code that will run next; drop everything else, which the next worker delivers."""
+        while self._inbox.items:
+            item = self._inbox.items.popleft()
+            if not isinstance(item, BodyEnded | StepWithdrawn):
+                continue
+            wait = self.instance.pending.get(item.key)
+            if wait is None:  # the code did not wait for it any more
+                continue
+            if isinstance(item, StepWithdrawn):
+                self._batcher.add(self._withdrawn(item, wait.name))
+            elif item.unfit is None:
+                self._batcher.add(BatchEntry(self._stepped(item, wait), delivers=True))
+
+    def _block(self, error: BaseException | None) -> None:
+        if self._stopped or error is None:
             return
         open_parts = self._called.open
         self._stop()
@@ -575,12 +606,18 @@ class Executor:
         elif (wait := instance.pending.get(item.key)) is None:
             return
         elif isinstance(item, StepWithdrawn):
-            self._batcher.add(BatchEntry(events.Withdrawn(self.id, item.key, wait.name), note=True))
+            self._batcher.add(self._withdrawn(item, wait.name))
         elif item.unfit is not None:
             raise item.unfit
         else:
-            how = (item.outcome, item.took_ms, item.attempts, item.part)
-            self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
+            self._happened(self._stepped(item, wait))
+
+    def _withdrawn(self, item: StepWithdrawn, name: str) -> BatchEntry:
+        return BatchEntry(events.Withdrawn(self.id, item.key, name), note=True)
+
+    def _stepped(self, item: BodyEnded, wait: PendingCall) -> events.Stepped:
+        how = (item.outcome, item.took_ms, item.attempts, item.part)
+        return events.Stepped(self.id, item.key, wait.name, wait.digest, self._now_ms, *how)
 
     def _happened(self, event: events.Delivered) -> None:
         self._batcher.drop(event.key)

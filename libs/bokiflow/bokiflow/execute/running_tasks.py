@@ -1,8 +1,9 @@
 """The tasks that run for one workflow beside its code: bodies of steps and transactions, and upkeep.
 
-A body that ends is put into the workflow's inbox; one that is stopped is not. While the worker is drained (`Worker.drain`), functions of
-steps that run may end. No others begin, neither those that wait for a thread nor those between two attempts: the next worker begins them.
-A step that runs at most once may be recorded as begun without having begun: the inbox gets `StepWithdrawn` for it.
+A body that ends is put into the workflow's inbox; one that is stopped is not. While the worker is drained (`Worker.drain`), or the workflow
+is about to be blocked, functions of steps that run may end. No others begin, neither those that wait for a thread nor those between two
+attempts: the next worker begins them. A step that runs at most once may be recorded as begun without having begun: the inbox gets
+`StepWithdrawn` for it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class RunningTasks:
         """Tasks that end transactions which do not commit."""
         self._steps: dict[str, tuple[AnyStep, Gate]] = {}
         """The steps of the tasks, by the keys of their calls."""
+        self._finishing = False
         self._ended_last: tuple[str, float] = "", 0.0
         """The `async def` step that ended last, and when."""
 
@@ -102,19 +104,22 @@ class RunningTasks:
         staged: StagedTransaction[Outcome] | None = None,
     ) -> None:
         """Run a body. `staged` is the transaction that its store runs already."""
-        if self._host.finishing and staged is None:
+        if self._is_finishing() and staged is None:
             if isinstance(command, RunStep):
                 self._withdrawn(command.key, command.step)
             return
         if isinstance(command, RunStep):
-            self._steps[command.key] = command.step, Gate(lambda: self._host.finishing)
+            self._steps[command.key] = command.step, Gate(self._is_finishing)
         self._tasks[command.key] = self._loop.create_task(
             self._body(command, staged), name=f"bokiflow body of {self._started.id}"
         )
 
-    def withdraw(self) -> None:
-        """Stop steps whose functions do not run, since the worker is drained."""
-        assert self._host.finishing
+    def _is_finishing(self) -> bool:
+        return self._finishing or self._host.finishing
+
+    def finish(self) -> None:
+        """Let functions of steps that run end, and begin no others from now on."""
+        self._finishing = True
         for key, (step, gate) in list(self._steps.items()):
             if not gate.began:
                 self.stop(key)

@@ -12,7 +12,8 @@
   transaction and of the workflow; both wait for starts of parts that are being appended. A worker that takes the workflow over does the
   same for all parts that its history does not account for (`delivery_order.parts_left`), which are none of transactions that have ended.
   So no part outlives its attempt because a worker died or an append failed.
-- Parts run one after the other, so each sees the writes of those before it.
+- Parts run one after the other, so each sees the writes of those before it. A part begins once the abandoned parts of its transaction have
+  ended, since they hold their locks until then.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from typing import Any, Final
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
+from boki_common.logs import NAMED, get_logger
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.execute.record_builder import ABANDONED
 from bokiflow.execute.worker_host import WorkerHost
+from bokiflow.history import inspection
 from bokiflow.model import records
 from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Attempted, Cancelled, EnclosingTransaction, Ended, Started
@@ -41,10 +44,23 @@ from bokilib.records.contribution import Contribution, joined
 
 CANCELLED_AT_ONCE: Final = 60
 """Children that one record cancels: it joins two streams for each."""
+WAIT_S: Final = 5.0
+"""Bound of waiting for the ends of abandoned parts within an attempt, whose time a store bounds."""
+ABANDONED_S: Final = 60.0
+"""Bound of waiting for the ends of abandoned parts in all: a blocked one has none."""
+
+log = get_logger(__name__)
 
 
 class AttemptMoved(LogBookError):
     """The claim that an attempt was made under was replaced. The attempt is repeated if this process has a newer claim by then."""
+
+    retryable = True
+    definite = True
+
+
+class PartsRunning(LogBookError):
+    """Abandoned parts of the transaction have not ended yet, so they may hold locks. The attempt is repeated."""
 
     retryable = True
     definite = True
@@ -55,6 +71,9 @@ class CalledParts:
 
     A part is accounted for when its end was read, or when it is abandoned: then `abandon` is called with it. A part whose start is being
     appended is abandoned when the outcome of the start is known, since a cancellation that is ordered before the start has no effect.
+
+    Attributes:
+        abandoned: abandoned parts that may still run, by the key of their transaction: when each was abandoned, by id.
     """
 
     def __init__(self, abandon: Callable[[Attempted], None], decided: Callable[[], None]) -> None:
@@ -70,6 +89,7 @@ class CalledParts:
         self._starts: Final[dict[str, asyncio.Task[int]]] = {}
         self._leaving: Final[dict[str, None]] = {}
         """Parts to abandon when the outcomes of their starts are known."""
+        self.abandoned: Final[dict[str, dict[str, float]]] = {}
 
     @property
     def undecided(self) -> bool:
@@ -110,7 +130,12 @@ class CalledParts:
         if child in self._starts:
             self._leaving[child] = None
         elif child in self._open:
-            self._abandon(self._open.pop(child))
+            self.abandon(self._open.pop(child))
+
+    def abandon(self, part: Attempted) -> None:
+        """Abandon a part that is not accounted for, of this claim or an earlier one."""
+        self.abandoned.setdefault(part.key, {})[part.child] = asyncio.get_running_loop().time()
+        self._abandon(part)
 
     def leave_all(self, key: str) -> None:
         """Abandon the parts that a transaction called."""
@@ -195,6 +220,7 @@ class TransactionChildren:
         stored = workflow.signature.encode(args, options)
         self._busy = True
         try:
+            await self._wait_for_abandoned()
             context = await tx.context()
             if self._tx is not tx:
                 raise InvalidArgument(f"expected workflow {workflow.name!r} to be called while its transaction runs")
@@ -216,6 +242,31 @@ class TransactionChildren:
             what = f"the result of child {workflow.name!r} ({ended.id})"
             self.spoiled = found = unfit_value(fault, what, self._started.id, self._started.name)
             raise found from fault
+
+    async def _wait_for_abandoned(self) -> None:
+        """Wait until abandoned parts of this transaction have ended: a part that is called now may need their locks.
+
+        Raises:
+            PartsRunning: they did not end soon, so that the attempt is repeated. After `ABANDONED_S` nothing waits for them any more.
+        """
+        parts = self._called.abandoned.get(self._command.key)
+        if not parts:
+            return
+        try:
+            async with asyncio.timeout(WAIT_S):
+                for id in list(parts):
+                    await self._end_of(id)
+                    parts.pop(id, None)
+        except TimeoutError:
+            if asyncio.get_running_loop().time() < min(parts.values()) + ABANDONED_S:
+                raise PartsRunning("abandoned parts of the transaction have not ended yet") from None
+            log.warning("abandoned parts of a transaction run on", id=self._started.id, parts=list(parts)[:NAMED])
+            parts.clear()
+
+    async def _end_of(self, id: str) -> None:
+        state = await inspection.newest(self._host.log, id)
+        if state is not None and state.ended is None:
+            await self._host.end_of(id, 0)
 
     def _raised(self, workflow: Workflow[..., Any], id: str, error: Failure) -> Exception:
         """Return the error that a child ended with. If its class is missing here, the attempt ends with NonDeterminism in any case."""

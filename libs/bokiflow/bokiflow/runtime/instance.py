@@ -73,7 +73,7 @@ RESTART_BYTES: Final = EVENT_BYTES - 32_768
 """Bytes of arguments and signals in the record of a restart; the rest is for its other fields."""
 
 
-class _Wait(NamedTuple):
+class PendingCall(NamedTuple):
     """A step, transaction, child or lock that the code waits for. `names`: the global names of its function."""
 
     future: asyncio.Future[Any]
@@ -122,7 +122,7 @@ class Instance:
         self.start = 0
         self.begun: set[str] = set()
         self.withdrawn: set[str] = set()
-        self.pending: dict[str, _Wait] = {}
+        self.pending: dict[str, PendingCall] = {}
         self.locks: Final = LockEntries(child=bool(started.parent))
         self.parts: Final = TransactionParts(started.within)
         self.next: Json = None
@@ -357,7 +357,7 @@ class Instance:
             if root is not None:
                 self._run(lambda: root.cancel(event.reason or None))
 
-    def _resolve(self, key: str, wait: _Wait, outcome: Outcome) -> None:
+    def _resolve(self, key: str, wait: PendingCall, outcome: Outcome) -> None:
         """Deliver an outcome to a wait. Raises NonDeterminism if the program lacks the class of the error, which the code may catch."""
         future, error = wait.future, None if outcome.cancelled else outcome.error
         if future.done() or self.outcome is not None:
@@ -368,7 +368,7 @@ class Instance:
             raise lost_class(lost, what, self.id, self.workflow.name, *self._places(wait))
         self._run(lambda: future.set_result(outcome))
 
-    def _places(self, wait: _Wait) -> tuple[Names, Names]:
+    def _places(self, wait: PendingCall) -> tuple[Names, Names]:
         """Return the names in which a class of errors is looked up: those of its function, and of the workflow."""
         return wait.names, self._names
 
@@ -455,7 +455,7 @@ class Instance:
         if step.how.at_most_once:
             self.effects.append((Begun(self.id, key, step.name), ChildStart()))
         self.commands.append(RunStep(key, step, copied(args), copied(options), self._names))
-        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
+        wait = PendingCall(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
         outcome = await self._wait(key, wait)
         return self._result(step.signature, key, wait, outcome)
 
@@ -466,7 +466,7 @@ class Instance:
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
         within = self._within()
         self.effects.append((made, ChildStart(workflow, stored, within=within)))
-        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, names_of(workflow.function), child)
+        wait = PendingCall(self._loop.create_future(), workflow.name, made.digest, names_of(workflow.function), child)
         try:
             outcome = await self._wait(key, wait, part=within is not None)
         except asyncio.CancelledError:
@@ -491,7 +491,7 @@ class Instance:
             _check_size(size_of(within), "a transaction across workflows")
         return within
 
-    async def _wait(self, key: str, wait: _Wait, *, part: bool = False) -> Outcome:
+    async def _wait(self, key: str, wait: PendingCall, *, part: bool = False) -> Outcome:
         self.pending[key] = wait
         self.parts.under_way |= part
         try:
@@ -509,7 +509,7 @@ class Instance:
             raise error_of(outcome.error, *self._places(wait))
         return outcome
 
-    def _result(self, signature: Signature, key: str, wait: _Wait, outcome: Outcome) -> Any:
+    def _result(self, signature: Signature, key: str, wait: PendingCall, outcome: Outcome) -> Any:
         """Return a result as the type that this program names. Raises NonDeterminism if it does not fit."""
         try:
             return signature.result(outcome.value)
@@ -527,7 +527,7 @@ class Instance:
         within = self._within()
         places = names_of(body), self._names
         self.commands.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
-        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
+        wait = PendingCall(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
         return self._result(Signature(body), key, wait, outcome)
 
@@ -538,7 +538,7 @@ class Instance:
         try:
             self.commands.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
             future: asyncio.Future[Any] = self._loop.create_future()
-            wait = _Wait(future, name, digest_of_call((shared, try_), {}), self._names, lock=True)
+            wait = PendingCall(future, name, digest_of_call((shared, try_), {}), self._names, lock=True)
             outcome = await self._wait(key, wait)
         except BaseException:
             self.unlock(key)

@@ -641,14 +641,14 @@ class ShardOwner:
         self._owned().pin(receipt.id)
         self._outbox.acks.append(receipt.id)
         self._send()
-        return self._sent
+        return self._outcome()
 
     def nack(self, receipt: Receipt, lost: Redelivery) -> asyncio.Future[None]:
         """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._redeliver(receipt.id, lost)
-        return self._sent
+        return self._outcome()
 
     def _redeliver(self, id: Id, lost: Redelivery) -> None:
         """Redeliver a pinned message, or give it up."""
@@ -682,7 +682,7 @@ class ShardOwner:
         schedule = self._owned()
         schedule.pin(receipt.id)
         self._give_up(Delivery(schedule.entries[receipt.id], schedule.flights[receipt.id].attempt, 0), reason)
-        return self._sent
+        return self._outcome()
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
         """Give the handler of a message `lease_s` seconds from now on.
@@ -738,7 +738,7 @@ class ShardOwner:
     # -- appending
 
     def _send(self) -> None:
-        """Have the outbox appended; `_sent` is done when it is."""
+        """Have the outbox appended; `_sent` is done when it is. Nothing outside of this object gets `_sent` (`_outcome`)."""
         if self._sender is None:
             task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
             self._sender = task
@@ -798,8 +798,7 @@ class ShardOwner:
             schedule.over(letter.id)
         for id, attempt, due_ms in box.nacks:
             schedule.again(id, attempt, due_ms)
-        if not sent.done():
-            sent.set_result(None)
+        sent.set_result(None)
         self._one_ended()
 
     def _one_ended(self) -> None:
@@ -870,6 +869,22 @@ class ShardOwner:
 
     def _now_s(self) -> float:
         return self._loop.time()
+
+    def _outcome(self) -> asyncio.Future[None]:
+        """Return a future of the next record, for one caller: many share the record, and a caller may cancel its future."""
+        own = self._future()
+
+        def copy(sent: asyncio.Future[None]) -> None:
+            error = sent.exception()
+            if own.done():
+                return
+            if error is None:
+                own.set_result(None)
+            else:
+                own.set_exception(error)
+
+        self._sent.add_done_callback(copy)
+        return own
 
     def _future(self) -> asyncio.Future[None]:
         """Return a future that need not be awaited."""

@@ -383,6 +383,53 @@ async def test_a_transaction_ends_after_the_starts_of_its_parts_are_known_and_ab
     assert [kind for kind in kinds if kind in (Attempted, Abandoned, Transacted)] == [Attempted, Abandoned, Transacted]
 
 
+@in_virtual_time
+async def test_a_later_attempt_gets_the_locks_of_the_parts_that_were_abandoned() -> None:
+    """The part of before runs on for a while at its worker, which is drained: its cancellation is slow, and it holds its lock meanwhile."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        app, held, slow = App("trips"), asyncio.Event(), asyncio.Event()
+
+        @app.step
+        async def call() -> None:
+            held.set()
+            try:
+                await asyncio.Event().wait() if not slow.is_set() else None
+            except asyncio.CancelledError:
+                await let_pass(8)
+                raise
+
+        @app.workflow
+        async def reserve() -> str:
+            async with bokiflow.lock("hotel"):
+                try:
+                    await call()
+                finally:
+                    await let_pass(12)
+            return "reserved"
+
+        log = Log((await cluster.connect()).book("shop"))
+        store, attempts = BokiStore(log, settings=StoreSettings(checkpoints=False)), [0]
+
+        async def body(tx: Transaction) -> str:
+            attempts[0] += 1
+            if attempts[0] == 1:
+                part = asyncio.ensure_future(reserve())
+                await held.wait()
+                slow.set()
+                part.cancel()
+                raise boki.Trimmed("where it reads is not kept any more", mark=1)
+            return await reserve()
+
+        @app.workflow
+        async def trip() -> str:
+            return await bokiflow.transact(store, body)
+
+        async with Worker(app, log, bodies=Inline()) as worker:
+            async with asyncio.timeout(600):
+                assert await (await worker.start(trip.call(), id="x")).result() == "reserved"
+        assert attempts[0] > 2, "an attempt is repeated while it waits for long"
+
+
 async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:
     agency = Agency((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
     async with agency.worker as worker:

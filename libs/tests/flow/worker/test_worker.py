@@ -638,6 +638,44 @@ async def test_a_step_that_ended_is_recorded_though_the_code_after_it_is_stuck(
         assert await handle.result(blocked="wait") == "charged 7" and charged == [7]
 
 
+async def test_steps_that_run_when_their_workflow_is_blocked_may_end_and_are_recorded(cluster: MemoryCluster) -> None:
+    """A result does not fit the type that this code expects; another step, which runs at most once, is on its way."""
+    charged: list[int] = []
+    may_end = asyncio.Event()
+
+    def program(kind: type) -> App:
+        app = App("shop")
+
+        async def count() -> Any:
+            return "many"
+
+        count.__annotations__["return"] = kind
+        counted = app.step(count)
+
+        @app.step(at_most_once=True)
+        async def charge() -> int:
+            charged.append(7)
+            await may_end.wait()
+            return 7
+
+        @app.workflow
+        async def pays() -> list[Any]:
+            return list(await asyncio.gather(counted(), charge()))
+
+        return app
+
+    async with working(cluster, program(int)) as worker:
+        handle = await worker.start(worker.flow.app.find("pays").call(), id="x")
+        await until(lambda: bool(charged))
+        await until(lambda: worker._executors["x"]._finishing is not None)
+        assert await handle.status() == "running"
+        may_end.set()
+        await blocked(worker, "x")
+    async with working(cluster, program(str)) as worker:
+        await worker.handle("x").resume()
+        assert await worker.handle("x").result(blocked="wait") == ["many", 7] and charged == [7]
+
+
 async def test_a_worker_that_was_closed_is_not_entered_again(cluster: MemoryCluster) -> None:
     async with working(cluster, App("shop")) as worker:
         pass

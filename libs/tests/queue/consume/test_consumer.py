@@ -256,6 +256,22 @@ async def test_a_prefetch_bounds_what_is_with_handlers(another: Another) -> None
         queue.consume(lease_s=0)
 
 
+async def test_a_caller_that_waits_no_longer_for_its_ack_cancels_no_other(another: Another) -> None:
+    """Both acks, and the delivery of what comes next, may share a record."""
+    queue = await another(shards=1)
+    for number in range(3):
+        await queue.push(number)
+    async with queue.consume(prefetch=2) as messages, asyncio.timeout(10):
+        first, second = await take(messages, 2)
+        impatient, patient = first.ack(), second.ack()
+        impatient.cancel()
+        await patient
+        third = await anext(messages)
+        assert third.body == 2
+        await third.ack()
+    assert (await queue.stats()).depth == 0
+
+
 async def test_many_tasks_iterate_and_each_message_goes_to_one(another: Another) -> None:
     queue = await another(shards=4)
     await asyncio.gather(*(queue.push(number, key=f"k{number % 7}") for number in range(100)))
