@@ -444,6 +444,7 @@ class Executor:
             self.park()
         elif became > 0:
             self._batcher.bytes += size_of(event) + AROUND_BYTES
+            self._called.abandoned.pop(event.key, None)
             self.instance.deliver(event, event.at_ms)
             self.instance.reads.cursor = became
             self._collect()
@@ -565,11 +566,11 @@ class Executor:
     def _block(self, error: BaseException | None) -> None:
         if self._stopped or error is None:
             return
-        open_parts = self._called.open
+        parts = self._called.running
         self._stop()
         self._host.blocked(self.id, error, self.claim, self.carried_ms)
-        if open_parts:  # the next claim cancels them in any case, but that may take long
-            some = open_parts[: transaction_children.CANCELLED_AT_ONCE]
+        if parts:  # the next claim cancels them in any case, but that may take long
+            some = parts[: transaction_children.CANCELLED_AT_ONCE]
             self._host.append_later(transaction_children.cancelling(self._builder.place.group, some))
 
     def _abandon(self, part: Attempted) -> None:
@@ -621,6 +622,7 @@ class Executor:
 
     def _happened(self, event: events.Delivered) -> None:
         self._batcher.drop(event.key)
+        self._called.abandoned.pop(event.key, None)
         self._batcher.add(BatchEntry(event, delivers=True))
         self.instance.deliver(event, event.at_ms)
 

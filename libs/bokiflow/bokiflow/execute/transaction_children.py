@@ -73,7 +73,7 @@ class CalledParts:
     appended is abandoned when the outcome of the start is known, since a cancellation that is ordered before the start has no effect.
 
     Attributes:
-        abandoned: abandoned parts that may still run, by the key of their transaction: when each was abandoned, by id.
+        abandoned: abandoned parts that may still run, of transactions that have not ended, by key: when each was abandoned, by id.
     """
 
     def __init__(self, abandon: Callable[[Attempted], None], decided: Callable[[], None]) -> None:
@@ -97,9 +97,9 @@ class CalledParts:
         return bool(self._starts)
 
     @property
-    def open(self) -> list[str]:
-        """Ids of the parts that are not accounted for."""
-        return list(self._open)
+    def running(self) -> list[str]:
+        """Ids of the parts that may still run: not accounted for, or abandoned."""
+        return [*self._open, *(id for parts in self.abandoned.values() for id in parts)]
 
     async def begin(self, part: Attempted, start: Coroutine[Any, Any, int]) -> int:
         """Start a part, also if the caller is cancelled meanwhile; return the seqnum of its start."""

@@ -344,7 +344,7 @@ async def test_a_part_whose_start_is_under_way_when_it_is_left_is_cancelled_afte
     assert called.undecided and left == []
     start.set_result(7)
     await until(lambda: bool(decided))
-    assert left == [part] and decided == [False] and called.open == []
+    assert left == [part] and decided == [False] and called.running == [part.child]
 
 
 class Late:
