@@ -1,11 +1,13 @@
 """Workflows in the simulator: `boki sim run --profile flow`.
 
 Customers start orders, signal them and wait for their results; some call a debounced workflow. Workers run an old program that lacks two
-workflows and a schedule, and are upgraded host by host to a new one, so that both run side by side for a while. Each customer and worker
-is a host of its own: hosts are killed, paused and cut off, have wrong clocks, and time-outs short enough that outcomes stay unknown. All
-orders change one object.
+workflows and a schedule, and are upgraded host by host to a new one, so that both run side by side for a while. Some workers are drained
+after a time, and their process begins a new worker. Each customer and worker is a host of its own: hosts are killed, paused and cut off,
+have wrong clocks, and time-outs short enough that outcomes stay unknown. All orders change one object; every second order calls a part of a
+transaction and gives it up.
 
-After the faults every order has ended with its result, its sale happened once, and no firing of the schedule is missing. Then days pass:
+After the faults every order has ended with its result, its sale happened once, no part of a transaction runs, and no firing of the
+schedule is missing. Then days pass:
 ended workflows are forgotten, objects are readable, and the schedule can be listed and changed.
 """
 
@@ -21,6 +23,7 @@ import boki.sim
 import bokiflow
 from boki_common.errors import BokiError
 from bokiflow import App, Flow, Worker
+from bokiflow.history import inspection
 from bokilib import Log
 from bokistore import BokiStore, StoreSettings, Transaction
 
@@ -32,6 +35,10 @@ DAY_S: Final = 86_400.0
 TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 EVERY_S: Final = 1.0
 HOT: Final = "total"
+DRAIN_S: Final = 1.0
+"""Seconds that the steps of a drained worker may run on."""
+SETTLE_S: Final = 60.0
+"""Seconds after the end of all orders in which parts of transactions are cancelled: parts of orders that the customer never learned of."""
 
 
 class Program:
@@ -57,9 +64,23 @@ class Program:
             return f"box {order}"
 
         @self.app.workflow
+        async def ribbon() -> None:
+            async with bokiflow.lock("ribbons", ordered=True):
+                await bokiflow.recv("ribbon")  # never sent
+
+        async def wrap(tx: Transaction, order: str) -> None:
+            try:
+                async with asyncio.timeout(patience_s(order)):
+                    await ribbon()
+            except TimeoutError:
+                tx[f"plain/{order}"].inc("times")
+
+        @self.app.workflow
         async def deliver(order: str) -> str:
             cents, box = await asyncio.gather(price(order), pack(order))
             await bokiflow.transact(self.store, sell, order, cents)
+            if is_gift(order):
+                await bokiflow.transact(self.store, wrap, order)
             return f"{box} to {await bokiflow.recv('address')}"
 
         self.deliver: Final = deliver
@@ -81,6 +102,16 @@ class Program:
 
         self.audit = audit
         self.app.schedule("report", report.call(), every_s=EVERY_S)
+
+
+def is_gift(order: str) -> bool:
+    """Return whether an order calls a part of a transaction and gives it up."""
+    return int(order.rpartition("/")[2]) % 2 == 0
+
+
+def patience_s(order: str) -> float:
+    """Return after how many seconds an order gives its part up: before, while or after the start of the part is appended."""
+    return 0.001 * (1 << int(order.rpartition("/")[2]) % 7)
 
 
 class Office:
@@ -128,17 +159,23 @@ class Office:
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book(BOOK), random=env.random)
             name = env.name if env.random.below(2) else None
-            worker = Worker(
-                self.program(log, number).app,
-                log,
-                name=name,
-                lease_s=LEASE_S,
-                collect_every_s=1.0,
-                random=env.random,
-                bodies=env.bodies,
-            )
-            async with worker:
-                await asyncio.Event().wait()
+            while True:
+                worker = Worker(
+                    self.program(log, number).app,
+                    log,
+                    name=name,
+                    lease_s=LEASE_S,
+                    collect_every_s=1.0,
+                    random=env.random,
+                    bodies=env.bodies,
+                )
+                drained_s = None if env.random.below(2) else env.random.below(int(SECONDS * 1_000)) / 1_000
+                async with worker:
+                    try:
+                        async with asyncio.timeout(drained_s):
+                            await asyncio.Event().wait()
+                    except TimeoutError:
+                        await worker.drain(finish_s=DRAIN_S)
 
     async def buy(self, env: boki.sim.Environment) -> None:
         """Place the orders of one life of a customer's host."""
@@ -192,11 +229,16 @@ class Office:
             times = await program.store.object(f"sale/{order}").get("times", 0, consistency="linearizable")
             assert times == 1, f"the sale of {order} happened {times} times"
             sold += len(order)
+            if is_gift(order):
+                times = await program.store.object(f"plain/{order}").get("times", 0, consistency="linearizable")
+                assert times == 1, f"the gift of {order} was given up {times} times"
         cents: Any = await program.store.object(HOT).get("cents", 0, consistency="linearizable")
         assert cents >= sold, f"sales of {sold} cents were made, the total is {cents}: an update is lost"
         for name in set(self.debounced.values()):
             times = await program.store.object(f"audit/{name}").get("times", 0, consistency="linearizable")
             assert isinstance(times, int) and times >= 1, f"the debounced call of {name} never ran"
+
+        await no_parts_left(log)
 
     async def _tidy_up(self, log: Log, order: str) -> None:
         program = Program(log, new=True)
@@ -233,6 +275,19 @@ class Office:
                             await flow.handle(id).result()
                     except BokiError:
                         pass  # the workflow is forgotten, and the error says so
+
+
+async def no_parts_left(log: Log) -> None:
+    """Check that soon no part of a transaction runs: all transactions have ended, and a part does not outlive its transaction."""
+    left: list[str] = []
+    for _ in range(int(SETTLE_S)):
+        parts = [id for id in await inspection.ids(log, "office") if "~" in id]
+        states = await inspection.newest_of(log, parts)
+        left = [id for id, state in zip(parts, states, strict=True) if state is not None and state.ended is None]
+        if not left:
+            return
+        await asyncio.sleep(1.0)
+    raise AssertionError(f"expected no part of a transaction to run when all orders have ended, found {left}")
 
 
 async def again(call: Callable[[], Awaitable[Any]]) -> Any:
