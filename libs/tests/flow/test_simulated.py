@@ -8,6 +8,7 @@ import pytest
 
 import boki.sim
 from bokiflow.client.app import App
+from bokiflow.execute.transaction_children import CalledParts
 from bokiflow.runtime.calls import Workflow
 from bokiflow_tools.simulated import FLOW, program
 
@@ -50,6 +51,19 @@ def test_a_deploy_that_loses_calls_is_found_when_it_is_planted(monkeypatch: pyte
     monkeypatch.setattr("bokiflow.client.debounce.named", own)
     with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
         on_models(range(1, 40))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_a_part_that_outlives_its_transaction_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted transaction ends while the start of a part that it gave up is being appended. Seed 16 finds it."""
+
+    async def at_once(self: CalledParts, key: str) -> None:
+        pass
+
+    monkeypatch.setattr(CalledParts, "decided", at_once)
+    with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
+        on_models(range(10, 40))
 
 
 def test_it_is_a_profile_of_the_simulator() -> None:
