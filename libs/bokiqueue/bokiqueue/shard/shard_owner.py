@@ -95,7 +95,7 @@ class DeadLetter:
 
 
 class Outbox:
-    """Events to append together.
+    """Events to append together, and the callers that wait for that.
 
     Attributes:
         acks: messages that are finished once the record is in the log.
@@ -108,6 +108,26 @@ class Outbox:
         self.acks: Final[list[Id]] = []
         self.nacks: Final[list[tuple[Id, int, int]]] = []
         self.letters: Final[list[DeadLetter]] = []
+        self._waiting: Final[list[asyncio.Future[None]]] = []
+
+    def appended(self) -> asyncio.Future[None]:
+        """Return a future that is done when the record is in the log. It is the caller's own, who may cancel it, and need not await it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def succeed(self) -> None:
+        """Tell those who wait that the record is in the log."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Tell those who wait why the record is not in the log."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # not awaiting it is no mistake
 
     def __bool__(self) -> bool:
         return bool(self.delivered or self.acks or self.nacks or self.letters)
@@ -241,7 +261,6 @@ class ShardOwner:
         self._rate = RateLimit(config.limits.per_second / config.shards, self._now_s())
         self._schedule: DeliverySchedule | None = None
         self._outbox = Outbox()
-        self._sent: asyncio.Future[None] = self._future()
         self._sender: asyncio.Task[None] | None = None
         self._giving = False
         self._ended: Final = asyncio.Event()  # of all who wait at once: two drains may
@@ -360,9 +379,7 @@ class ShardOwner:
         self.claim = 0
         self._stop_reading()
         self._doubts.clear()
-        sent, self._sent = self._sent, self._future()
-        if not sent.done():
-            sent.set_exception(self.fence.over())
+        self._outbox.fail(self.fence.over())
         self._ended.set()
         self._host.lost(self)
 
@@ -519,10 +536,9 @@ class ShardOwner:
         self._rate.take(len(batch.deliveries), now_s)
         self._outbox.delivered.append(batch.delivered)
         self._send()
-        sent = self._sent
         if not batch.logged_first:
             return batch.deliveries
-        sent.add_done_callback(lambda done: self._delivered(batch, done))
+        self._outbox.appended().add_done_callback(lambda done: self._delivered(batch, done))
         return []
 
     def _delivered(self, batch: DeliveryBatch, done: asyncio.Future[None]) -> None:
@@ -641,14 +657,14 @@ class ShardOwner:
         self._owned().pin(receipt.id)
         self._outbox.acks.append(receipt.id)
         self._send()
-        return self._outcome()
+        return self._outbox.appended()
 
     def nack(self, receipt: Receipt, lost: Redelivery) -> asyncio.Future[None]:
         """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._redeliver(receipt.id, lost)
-        return self._outcome()
+        return self._outbox.appended()
 
     def _redeliver(self, id: Id, lost: Redelivery) -> None:
         """Redeliver a pinned message, or give it up."""
@@ -682,7 +698,7 @@ class ShardOwner:
         schedule = self._owned()
         schedule.pin(receipt.id)
         self._give_up(Delivery(schedule.entries[receipt.id], schedule.flights[receipt.id].attempt, 0), reason)
-        return self._outcome()
+        return self._outbox.appended()
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
         """Give the handler of a message `lease_s` seconds from now on.
@@ -738,7 +754,7 @@ class ShardOwner:
     # -- appending
 
     def _send(self) -> None:
-        """Have the outbox appended; `_sent` is done when it is. Nothing outside of this object gets `_sent` (`_outcome`)."""
+        """Have the outbox appended."""
         if self._sender is None:
             task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
             self._sender = task
@@ -751,9 +767,8 @@ class ShardOwner:
                     continue
                 if self._outbox:
                     box, self._outbox = self._outbox, Outbox()
-                    sent, self._sent = self._sent, self._future()
                     self._outbox.letters.extend(box.overflow().letters)
-                    await self._append(box, sent)
+                    await self._append(box)
                 known = self._host.found.seqnum
                 if self.claim and self._checkpoints.due:
                     await self._checkpoint()
@@ -772,24 +787,24 @@ class ShardOwner:
         finally:
             self._sender = None
 
-    async def _append(self, box: Outbox, sent: asyncio.Future[None]) -> None:
+    async def _append(self, box: Outbox) -> None:
         one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
         while True:
             try:
                 seqnum = await self._host.batcher.append(one, size=box.size, seen=self._checkpoints.high)
                 break
             except Conflict:
-                sent.set_exception(self.fence.over())
+                box.fail(self.fence.over())
                 self.over()
                 return
             except BokiError as error:
                 if not error.retryable:
-                    sent.set_exception(error)
+                    box.fail(error)
                     raise
             await asyncio.sleep(pause.next())
         self._checkpoints.appended(seqnum)
         if not self.claim:
-            sent.set_exception(self.fence.over())
+            box.fail(self.fence.over())
             return
         schedule = self._owned()
         for id in box.acks:
@@ -798,7 +813,7 @@ class ShardOwner:
             schedule.over(letter.id)
         for id, attempt, due_ms in box.nacks:
             schedule.again(id, attempt, due_ms)
-        sent.set_result(None)
+        box.succeed()
         self._one_ended()
 
     def _one_ended(self) -> None:
@@ -869,25 +884,3 @@ class ShardOwner:
 
     def _now_s(self) -> float:
         return self._loop.time()
-
-    def _outcome(self) -> asyncio.Future[None]:
-        """Return a future of the next record, for one caller: many share the record, and a caller may cancel its future."""
-        own = self._future()
-
-        def copy(sent: asyncio.Future[None]) -> None:
-            error = sent.exception()
-            if own.done():
-                return
-            if error is None:
-                own.set_result(None)
-            else:
-                own.set_exception(error)
-
-        self._sent.add_done_callback(copy)
-        return own
-
-    def _future(self) -> asyncio.Future[None]:
-        """Return a future that need not be awaited."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
