@@ -208,6 +208,19 @@ class World:
             carry_s=chances.choice((86_400, 40)),
         )
 
+        def held() -> set[int]:
+            messages = [message for both in handling.values() for message in both] + ([first] if first else [])
+            return {message.body["n"] for message in messages} | on_their_way(consumer)
+
+        async def silent() -> None:
+            """Count a burden of each message that the member has while it is silent: others may take it for dead."""
+            counted: set[int] = set()
+            while book.stopped and not book.dead:
+                now = held()
+                self.burdens.update((group, number) for number in now - counted)
+                counted |= now
+                await asyncio.sleep(0.1)
+
         async def consume() -> None:
             nonlocal first
             async with consumer:
@@ -224,21 +237,16 @@ class World:
                     while len(handling) >= 6:
                         await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
 
-        def burden() -> None:
-            held = [message for both in handling.values() for message in both] + ([first] if first else [])
-            self.burdens.update(
-                (group, number) for number in {message.body["n"] for message in held} | on_their_way(consumer)
-            )
-
         living = asyncio.get_running_loop().create_task(consume())
+        watching: list[asyncio.Task[None]] = []
         try:
             for _ in range(chances.choice((1, 1, 3))):
                 await asyncio.wait([living], timeout=chances.choice((5, 30, 200)))
                 if living.done() or self.stop.is_set():
                     break
                 if chances.random() < 0.3:
-                    burden()  # a member that is silent for longer than its lease is taken for dead
                     book.stop(chances.choice(STOPPED_S))
+                    watching.append(asyncio.get_running_loop().create_task(silent()))
             ends = chances.random()
             if ends < 0.5 and not living.done():
                 book.die()
@@ -246,8 +254,8 @@ class World:
                 await consumer.drain(finish_s=chances.choice((0, 60)))
         finally:
             if book.dead:
-                burden()
-            tasks = [living, *handling]
+                self.burdens.update((group, number) for number in held())
+            tasks = [living, *handling, *watching]
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)

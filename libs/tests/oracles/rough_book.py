@@ -58,6 +58,11 @@ class RoughBook(FaultyBook):
         """Hold up every operation that begins within the next `seconds`, and every record that arrives."""
         self._stopped_until_s = asyncio.get_running_loop().time() + seconds
 
+    @property
+    def stopped(self) -> bool:
+        """True while operations are held up by `stop`."""
+        return asyncio.get_running_loop().time() < self._stopped_until_s
+
     async def delay(self, longest_s: float) -> None:
         """Wait as an answer or a record does in this weather."""
         pause = self._chances.random() * longest_s
