@@ -314,7 +314,7 @@ bokistore libs/tests/store/commit/test_group_commit.py::test_a_transaction_given
 +        job.losses += 1
 
 an error of the driver ends only those that are ready
-bokistore libs/tests/store/commit/test_group_commit.py::test_an_error_of_the_hook_ends_all_whose_record_was_split
+bokistore libs/tests/store/commit/test_group_commit.py::test_an_error_of_the_driver_ends_all_whose_record_was_split
 -            for job in (*jobs.values(), *self._ready.values()):
 +            for job in list(self._ready.values()):
 

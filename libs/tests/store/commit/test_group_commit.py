@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,8 +15,8 @@ from boki.testing import MemoryCluster
 from boki_common.testing.machine import SeededRandom
 from bokiflow.testing import LoopClock
 from bokilib.append.log import Log
-from bokilib.errors import AtomicTooLarge
-from bokilib.ports import BookPort
+from bokilib.errors import AtomicTooLarge, PayloadHookFailed
+from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records.contribution import Contribution
 from bokilib.records.tags import store_object
 from bokilib.testing import Died, Fault, FaultyBook
@@ -430,8 +430,10 @@ async def test_a_process_claims_nothing_from_itself() -> None:
         assert await store.object("x").get("n") == 2 * CLAIM_LOSSES + 1
 
 
-async def test_an_error_of_the_hook_ends_all_whose_record_was_split(cluster: MemoryCluster) -> None:
+async def test_an_error_of_the_hook_ends_only_the_transaction_whose_record_it_was(cluster: MemoryCluster) -> None:
     class Enlarges:
+        """Makes the record of three transactions too large, fails at that of the first one, and leaves the others alone."""
+
         name = "enlarges"
         seals = 0
 
@@ -439,7 +441,7 @@ async def test_an_error_of_the_hook_ends_all_whose_record_was_split(cluster: Mem
             self.seals += 1
             if self.seals == 2:
                 raise RuntimeError("no key")
-            return bytes(2_000_000)
+            return bytes(2_000_000) if self.seals == 1 else events
 
         async def open(self, sealed: bytes) -> bytes:
             return sealed
@@ -448,7 +450,32 @@ async def test_an_error_of_the_hook_ends_all_whose_record_was_split(cluster: Mem
     one = BokiStore(book, settings=StoreSettings(checkpoints=False), hook=Enlarges())
     async with asyncio.timeout(5):
         found = await asyncio.gather(*(one.transact(bump, f"x{n}") for n in range(3)), return_exceptions=True)
-    assert [str(error) for error in found] == ["no key"] * 3
+    assert isinstance(found[0], PayloadHookFailed) and "no key" in str(found[0])
+    assert [await one.object(f"x{n}").get("n") for n in range(3)] == [None, 1, 1]
+
+
+async def test_an_error_of_the_driver_ends_all_whose_record_was_split(cluster: MemoryCluster) -> None:
+    class Enlarges:
+        name = "enlarges"
+        seals = 0
+
+        async def seal(self, events: bytes) -> bytes:
+            self.seals += 1
+            return bytes(2_000_000) if self.seals == 1 else events
+
+        async def open(self, sealed: bytes) -> bytes:
+            return sealed
+
+    class Breaks(FaultyBook):
+        def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+            raise RuntimeError("no driver")
+
+    one = BokiStore(
+        Breaks((await cluster.connect()).book("shop")), settings=StoreSettings(checkpoints=False), hook=Enlarges()
+    )
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*(one.transact(bump, f"x{n}") for n in range(3)), return_exceptions=True)
+    assert [str(error) for error in found] == ["no driver"] * 3
 
 
 async def test_many_that_do_not_fit_one_record_go_as_several(store: BokiStore) -> None:
