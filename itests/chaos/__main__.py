@@ -28,7 +28,7 @@ HOLDS = (
 
 
 def report(console: Console, found: TrialResult) -> None:
-    """What a person wants to know."""
+    """Print the result of a trial for a person."""
     console.print(f"\n{found.seconds:.0f} s; " + ", ".join(f"{count:,} {what}" for what, count in found.did.items()))
     console.print(f"struck: {trial_command.killed_of(found.struck)}\n")
 

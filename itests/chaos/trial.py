@@ -40,7 +40,7 @@ SAY_EVERY_S: Final = 2.0
 
 
 class TrialResult(NamedTuple):
-    """What became of a run.
+    """The result of a run.
 
     Attributes:
         did: how much of what callers were told. struck: by kind. faults: sentences; none.

@@ -78,7 +78,7 @@ class Exhibit:
 
 
 class SearchResult(NamedTuple):
-    """What a search came to. `seed` is None for a scenario, and where nothing was found."""
+    """The result of a search. `seed` is None for a scenario, and where nothing was found."""
 
     bug: bool
     seed: int | None

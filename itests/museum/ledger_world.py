@@ -74,7 +74,7 @@ _RACE_WEIGHTS: Final = {
 
 @dataclass(slots=True)
 class LedgerFacts:
-    """What was seen of one ledger by those who use it."""
+    """The facts of one ledger that its users have seen."""
 
     acked: int = -1
     """What its writer was told."""

@@ -320,3 +320,11 @@ def interrupted(error: BaseException) -> bool:
     code = innermost.tb_frame.f_code
     by_handler = code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__
     return by_handler or code.co_code[innermost.tb_lasti] != _RAISE
+
+
+def from_outside(error: BaseException) -> bool:
+    """Return whether an error out of a user's function is not its own: others cancelled this task, or a person interrupted the program."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return interrupted(error)

@@ -17,7 +17,7 @@ from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import inspection
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
-from bokiflow.model.delivery_order import start_ms
+from bokiflow.model.delivery_order import end_of
 from bokiflow.model.flow_events import Restarted, Started
 from bokiflow.model.lock_rules import Enqueued
 from bokiflow.model.outcomes import Outcome
@@ -199,30 +199,13 @@ def last_event(
     if instance.next is not None:
         return _restarted(instance, start, topics, carried_ms), 0
     begun = instance.started
-    parts_bytes = size_of(instance.parts.for_caller(failed=outcome.error is not None))
+    parts = instance.parts.for_caller(failed=outcome.error is not None)
     limit = SHARED_BYTES if begun.parent else EVENT_BYTES
-    bounded = within_bounds(outcome, begun.name, max(0, limit - parts_bytes))
-    made = msgspec.structs.replace(_ended(instance, start, bounded, topics, now_ms), history_bytes=history_bytes)
-    return made, size_of([made.outcome, made.parts]) if begun.parent else 0
-
-
-def _ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], now_ms: int) -> events.Ended:
-    begun = instance.started
-    return events.Ended(
-        instance.id,
-        start,
-        begun.name,
-        begun.digest,
-        outcome,
-        now_ms,
-        begun.group,
-        start_ms(begun),
-        begun.parent,
-        begun.parent_key,
-        begun.attributes,
-        tuple(topics),
-        instance.parts.for_caller(failed=outcome.error is not None),
+    bounded = within_bounds(outcome, begun.name, max(0, limit - size_of(parts)))
+    made = msgspec.structs.replace(
+        end_of(begun, start, bounded, now_ms, topics), parts=parts, history_bytes=history_bytes
     )
+    return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 
 
 def _restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms: int) -> Restarted:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from bokiflow.errors import NotRegistered, WorkflowStuck
 from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import records
-from bokiflow.model.delivery_order import locks_of, parts_left, start_ms
+from bokiflow.model.delivery_order import end_of, locks_of, parts_left
 from bokiflow.model.flow_events import Cancelled, ChildEnded, Ended, Invoked, Unlocked
 from bokiflow.model.history_fold import History, bytes_of
 from bokiflow.model.outcomes import Outcome, cancelled_while_blocked, terminated
@@ -47,22 +49,8 @@ def outcome_without_code(state: InstanceState) -> Outcome:
 
 def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
     """Return the end of a blocked workflow, with the facts of its start."""
-    begun = history.begins
-    return Ended(
-        begun.id,
-        history.start,
-        begun.name,
-        begun.digest,
-        outcome,
-        now_ms,
-        begun.group,
-        start_ms(begun),
-        begun.parent,
-        begun.parent_key,
-        begun.attributes,
-        tuple(history.topics),
-        history_bytes=bytes_of(history),
-    )
+    end = end_of(history.begins, history.start, outcome, now_ms, history.topics)
+    return msgspec.structs.replace(end, history_bytes=bytes_of(history))
 
 
 def end_without_code(

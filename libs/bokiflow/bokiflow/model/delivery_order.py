@@ -33,6 +33,7 @@ from bokiflow.model.flow_events import (
     Transacted,
     Unlocked,
 )
+from bokiflow.model.outcomes import Outcome
 
 Own: TypeAlias = Delivered | Effect | Note
 
@@ -85,6 +86,32 @@ def begun(started: Started, time_ms: int) -> Started:
 def start_ms(started: Started) -> int:
     """Return when a workflow was started, for people; for a fork, when it was forked."""
     return started.forked_ms or started.at_ms
+
+
+def end_of(begun: Started, start: int, outcome: Outcome, now_ms: int, topics: Iterable[str]) -> Ended:
+    """Return the end of a workflow, with the facts of its start.
+
+    Args:
+        begun: how its newest run began.
+        start: the seqnum of its start.
+        outcome: its outcome.
+        now_ms: the time by the clock of the log.
+        topics: of everything that it emitted.
+    """
+    return Ended(
+        begun.id,
+        start,
+        begun.name,
+        begun.digest,
+        outcome,
+        now_ms,
+        begun.group,
+        start_ms(begun),
+        begun.parent,
+        begun.parent_key,
+        begun.attributes,
+        tuple(topics),
+    )
 
 
 def begun_before(ended: Ended) -> Started:

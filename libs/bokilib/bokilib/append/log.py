@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
-from boki_common.runtime.bodies import interrupted
+from boki_common.runtime.bodies import from_outside
 from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
@@ -303,9 +303,7 @@ class Log:
 
 def _passes(error: BaseException) -> bool:
     """Return whether an error out of a payload hook is Boki's, or ends this task or program."""
-    task = asyncio.current_task()
-    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-    return isinstance(error, BokiError) or cancelled or interrupted(error)
+    return isinstance(error, BokiError) or from_outside(error)
 
 
 def _hook_error(error: BaseException, hook: str, call: str, **facts: int) -> PayloadHookFailed | PayloadHookUnavailable:

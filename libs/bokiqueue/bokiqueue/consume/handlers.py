@@ -27,7 +27,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.logs import get_logger
-from boki_common.runtime.bodies import interrupted
+from boki_common.runtime.bodies import from_outside
 from bokilib.errors import AppendUnknown
 from bokilib.follow.lease_rules import stood_still
 from bokilib.records.contribution import Contribution
@@ -296,7 +296,7 @@ class Handler(Generic[T, X]):
         except BaseException as error:
             if limit.expired():
                 raise self._timeout(loop.time() - began_s) from error
-            if isinstance(error, Exception) or _asked(error):
+            if isinstance(error, Exception) or from_outside(error):
                 raise
             raise HandlerExited(f"the handler {self.name!r} raised {described(error)}", handler=self.name) from error
         finally:
@@ -378,11 +378,3 @@ async def _happened(error: BaseException) -> bool | None:
     if isinstance(error, AppendUnknown):
         return await outcome_of(error)
     return False if isinstance(error, BokiError) and error.definite else None
-
-
-def _asked(error: BaseException) -> bool:
-    """Return True if others ended the handler or a person interrupted the program, and not the handler itself."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return interrupted(error)

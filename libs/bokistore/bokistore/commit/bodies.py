@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from boki_common.runtime.bodies import interrupted
+from boki_common.runtime.bodies import from_outside, interrupted
 from bokilib.follow.lease_rules import stood_still
 from bokistore.commit.group_rules import Member
 from bokistore.commit.jobs import RUNNING, Job, transaction_of
@@ -73,7 +73,7 @@ class Bodies:
             self._running.pop(job, None)
             self._on_ran(job, before)
         except BaseException as error:
-            asked = interrupted(error) or (isinstance(error, asyncio.CancelledError) and _cancelling())
+            asked = from_outside(error)
             if isinstance(error, GeneratorExit) and not _is_current(job.task):
                 raise  # this coroutine is closed: no loop runs it any more
             self._on_failed(job, error)
@@ -162,12 +162,6 @@ class Bodies:
         left_s = until_s - asyncio.get_running_loop().time()
         if ends and left_s > 0:
             await asyncio.wait(ends, timeout=left_s)
-
-
-def _cancelling() -> bool:
-    """Return whether others asked the current task to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _is_current(task: asyncio.Task[None] | None) -> bool:
