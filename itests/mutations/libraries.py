@@ -145,10 +145,15 @@ bokiflow libs/tests/flow/execute/test_transaction_children.py::test_no_part_outl
 
 callers of one record share a future
 bokiqueue libs/tests/queue/consume/test_consumer.py::test_a_caller_that_waits_no_longer_for_its_ack_cancels_no_other
--        self._waiting.append(future)
+-        waiting.append(future)
 -        return future
-+        self._waiting.append(future)
-+        return self._waiting[0]
++        waiting.append(future)
++        return waiting[0]
+
+a dead letter is told by the record that it did not fit
+bokiqueue libs/tests/queue/shard/test_shard_owner.py::test_a_large_letter_is_told_by_the_record_that_has_it
+-        waiting = self._waiting if letter is None else letter.waiting
++        waiting = self._waiting
 
 a later attempt calls a part while an abandoned one holds its locks
 bokiflow libs/tests/flow/execute/test_transaction_children.py::test_a_later_attempt_gets_the_locks_of_the_parts_that_were_abandoned

@@ -83,15 +83,20 @@ ID_BYTES: Final = 16
 
 
 class DeadLetter:
-    """A message that is given up, with its push to the queue of dead letters."""
+    """A message that is given up, with its push to the queue of dead letters.
 
-    __slots__ = ("id", "part", "size")
+    Attributes:
+        waiting: callers that wait until the record with this letter is in the log.
+    """
+
+    __slots__ = ("id", "part", "size", "waiting")
 
     def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0) -> None:
         """Measure the letter; `more` is the size of its error and stack."""
         self.id = id
         self.part = part
         self.size = len(bytes(item.body)) + more
+        self.waiting: list[asyncio.Future[None]] = []
 
 
 class Outbox:
@@ -110,21 +115,30 @@ class Outbox:
         self.letters: Final[list[DeadLetter]] = []
         self._waiting: Final[list[asyncio.Future[None]]] = []
 
-    def appended(self) -> asyncio.Future[None]:
-        """Return a future that is done when the record is in the log. It is the caller's own, who may cancel it, and need not await it."""
+    def appended(self, letter: DeadLetter | None = None) -> asyncio.Future[None]:
+        """Return a future that is done when the record is in the log. It is the caller's own, who may cancel it, and need not await it.
+
+        Args:
+            letter: a dead letter of this outbox to wait for: it may be left for a later record (`overflow`).
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        waiting = self._waiting if letter is None else letter.waiting
+        waiting.append(future)
         return future
+
+    def _waiters(self) -> list[asyncio.Future[None]]:
+        """Return the futures of all who wait for this record."""
+        return [*self._waiting, *(future for letter in self.letters for future in letter.waiting)]
 
     def succeed(self) -> None:
         """Tell those who wait that the record is in the log."""
-        for future in self._waiting:
+        for future in self._waiters():
             if not future.done():
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Tell those who wait why the record is not in the log."""
-        for future in self._waiting:
+        for future in self._waiters():
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # not awaiting it is no mistake
@@ -139,7 +153,7 @@ class Outbox:
         return AROUND + ID_BYTES * ids + sum(letter.size + AROUND for letter in self.letters)
 
     def overflow(self) -> Outbox:
-        """Remove and return the dead letters that do not fit one record."""
+        """Remove and return the dead letters that do not fit one record, with their callers."""
         rest = Outbox()
         size = 0
         for number, letter in enumerate(self.letters):
@@ -545,8 +559,8 @@ class ShardOwner:
         if not done.cancelled() and done.exception() is None:
             self._host.deliver(self, batch.deliveries)
 
-    def _give_up(self, delivery: Delivery, reason: str, failure: Failure = NO_FAILURE) -> None:
-        """Append a dead letter; in a queue without dead letters the message is dropped."""
+    def _give_up(self, delivery: Delivery, reason: str, failure: Failure = NO_FAILURE) -> DeadLetter:
+        """Queue a dead letter, and return it; in a queue without dead letters the message is dropped."""
         id, item = delivery.entry.id, delivery.entry.item
         producer, part = self._host.dead_letters, None
         if producer is not None:
@@ -558,8 +572,10 @@ class ShardOwner:
         else:
             facts = self.log_facts(id, item.key)
             log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
-        self._outbox.letters.append(DeadLetter(id, item, part, len(failure.error) + len(failure.stack)))
+        letter = DeadLetter(id, item, part, len(failure.error) + len(failure.stack))
+        self._outbox.letters.append(letter)
         self._send()
+        return letter
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
         """Start the lease of a message that a handler gets now. Return False if the handler must not have it."""
@@ -663,21 +679,20 @@ class ShardOwner:
         """Redeliver a message, or give it up after too many failed attempts. Raises as `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
-        self._redeliver(receipt.id, lost)
-        return self._outbox.appended()
+        return self._outbox.appended(self._redeliver(receipt.id, lost))
 
-    def _redeliver(self, id: Id, lost: Redelivery) -> None:
-        """Redeliver a pinned message, or give it up."""
+    def _redeliver(self, id: Id, lost: Redelivery) -> DeadLetter | None:
+        """Redeliver a pinned message, or give it up and return its dead letter."""
         schedule = self._owned()
         attempt = schedule.flights[id].attempt
         if self._is_last(id, lost):
             entry = schedule.entries[id]
             failure = failure_of(lost.error, memoryview(entry.item.body).nbytes)
-            self._give_up(Delivery(entry, attempt, 0), TOO_OFTEN, failure)
-            return
+            return self._give_up(Delivery(entry, attempt, 0), TOO_OFTEN, failure)
         due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
         self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
         self._send()
+        return None
 
     def _is_last(self, id: Id, lost: Redelivery) -> bool:
         schedule = self._owned()
@@ -697,8 +712,8 @@ class ShardOwner:
         self.check(receipt)
         schedule = self._owned()
         schedule.pin(receipt.id)
-        self._give_up(Delivery(schedule.entries[receipt.id], schedule.flights[receipt.id].attempt, 0), reason)
-        return self._outbox.appended()
+        delivery = Delivery(schedule.entries[receipt.id], schedule.flights[receipt.id].attempt, 0)
+        return self._outbox.appended(self._give_up(delivery, reason))
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
         """Give the handler of a message `lease_s` seconds from now on.

@@ -10,6 +10,7 @@ import pytest
 import boki
 from boki_common.errors import Conflict
 from bokilib import Fence, Log
+from bokilib.errors import Fenced
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import open_record
@@ -219,3 +220,37 @@ def test_large_letters_go_in_the_next_record() -> None:
     assert [letter.id.seqnum for letter in box.letters] == [0]
     assert [letter.id.seqnum for letter in rest.letters] == [1, 2]
     assert not Outbox().overflow()
+
+
+async def test_a_large_letter_is_told_by_the_record_that_has_it(another: Another) -> None:
+    """By the next one, or the one after: whatever made it a letter."""
+    queue = await another(shards=1, dead_letter="jobs.dead", max_deliveries=1)
+    for number in range(4):
+        await queue.push([number, "x" * (DEAD_BYTES // 2)])
+    async with queue.consume(member_lease_s=600) as messages:
+        given = await take(messages, 4)
+        await all_appended(messages)
+        flights = messages._owners[0]._owned().flights
+        sent = [given[0].give_up("bad"), given[1].nack(), given[2].give_up("bad"), given[3].nack()]
+        left: list[int] = []
+        for future in sent:
+            future.add_done_callback(lambda _: left.append(len(flights)))
+        await asyncio.gather(*sent)
+        assert left == [3, 2, 1, 0]
+    rows = await written(queue, tags.queue_consumer("jobs", 0, "default"))
+    assert [len(event.ids) for row in rows for event in row if isinstance(event, Dead)] == [1, 1, 1, 1]
+
+
+async def test_a_large_letter_of_an_owner_that_ends_is_told_so(another: Another) -> None:
+    queue = await another(shards=1, dead_letter="jobs.dead")
+    for number in range(2):
+        await queue.push([number, "x" * (DEAD_BYTES // 2)])
+    async with queue.consume(member_lease_s=600) as messages:
+        given = await take(messages, 2)
+        await all_appended(messages)
+        owner = messages._owners[0]
+        sent = [message.give_up("bad") for message in given]
+        await sent[0]
+        owner.over()
+        with pytest.raises(Fenced):
+            await sent[1]
