@@ -14,7 +14,8 @@ though members from before may have missed that it was dropped. So:
 - The deletion of a queue ends the owners of its first group in the same record, since a later queue of that name gets the
   messages that are pushed from the deletion on. (Of those of the first 254 shards: a record joins no more streams.)
 
-A purge changes none of this: the group keeps its window.
+A purge changes none of this: the group keeps its window, which comes from the messages since its registration. So the
+settings of a purge say where that was.
 """
 
 from __future__ import annotations
@@ -328,7 +329,11 @@ def purged(config: Config, group: str, start: int) -> Config:
     """
     if group not in config.groups:
         raise no_such_group(config, group)
-    return msgspec.structs.replace(config, groups={**config.groups, group: max(start, config.groups[group])})
+    return msgspec.structs.replace(
+        config,
+        groups={**config.groups, group: max(start, config.groups[group])},
+        registered={**config.registered, group: config.window_from(group)},
+    )
 
 
 def with_key_rate(config: Config, key: str, per_second: float | None) -> Config:
@@ -350,13 +355,18 @@ def with_key_rate(config: Config, key: str, per_second: float | None) -> Config:
 
 
 def with_dropped(config: Config, seqnum: int) -> Config:
-    """Return the settings by which no group gets the messages of a record. Records below all groups are left out.
+    """Return the settings by which no group gets the messages of a record.
+
+    Records that no group compares with its window are left out; if there are too many, also those that were purged.
 
     Raises:
         InvalidArgument: too many records are dropped.
     """
-    begins = min(config.groups.values(), default=0)
+    begins = min((config.window_from(group) for group in config.groups), default=0)
     dropped = sorted({one for one in (*config.dropped, seqnum) if one >= begins})
+    if len(dropped) > DROPPED:
+        begins = min(config.groups.values(), default=0)
+        dropped = [one for one in dropped if one >= begins]
     if len(dropped) > DROPPED:
         raise InvalidArgument(
             f"expected {DROPPED} dropped records at most, found {len(dropped)}: purge the queue's groups",

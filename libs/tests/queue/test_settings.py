@@ -7,8 +7,11 @@ import asyncio
 import pytest
 
 import boki
+from boki_common.errors import InvalidArgument
 from bokilib.records import tags
 from bokiqueue import NoSuchGroup, NoSuchQueue, settings
+from bokiqueue.model.events import Config, Limits
+from bokiqueue.settings import DROPPED
 from libs.tests.queue.conftest import Another, book_of
 
 
@@ -46,3 +49,14 @@ async def test_the_error_for_a_group_of_a_deleted_queue_names_the_queue(another:
     queue = await another()
     config = settings.deleted((await settings.existing(queue.log, "jobs")).config)
     assert isinstance(settings.no_such_group(config, "default"), NoSuchQueue)
+
+
+def test_dropped_records_are_kept_while_a_group_compares_them_and_there_is_room() -> None:
+    config = Config("jobs", "consume", 1, 0, None, 300_000, Limits(), {"default": 1})
+    for seqnum in range(2, DROPPED + 2):
+        config = settings.with_dropped(config, seqnum)
+    with pytest.raises(InvalidArgument, match="purge the queue's groups"):
+        settings.with_dropped(config, 400)
+    config = settings.purged(config, "default", 300)
+    assert len(settings.with_dropped(config, DROPPED + 1).dropped) == DROPPED
+    assert settings.with_dropped(config, 400).dropped == (400,)

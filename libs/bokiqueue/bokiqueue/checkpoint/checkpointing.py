@@ -9,10 +9,12 @@
 
 What may be trimmed:
 
-- Each group has a floor, below which all messages are finished. A floor counts once a checkpoint with it is committed
-  under the owner's claim and the expected settings.
-- Messages are trimmed below the lowest floor of all registered groups. A group without a checkpoint counts from its
-  start. A dropped group holds nothing back; one without consumers does until it is dropped.
+- Each group needs the messages from its floor on, below which all are finished, and those that it did not compare with
+  its deduplication window (`Progress.needs`). That counts once a checkpoint is committed under the owner's claim and the
+  expected settings.
+- Messages are trimmed below what any registered group needs. A group without a checkpoint needs those from its
+  registration on, also after a purge. A dropped group holds nothing back; one without consumers does until it is dropped,
+  or is purged and a carrier makes its checkpoint.
 - A consumer stream is trimmed below `covers + 1` of a committed checkpoint, never below the checkpoint itself: records
   above `covers` apply on top of it.
 """
@@ -168,8 +170,8 @@ class Checkpointing:
     def begins(self, start: int, progress: Progress) -> None:
         """Note where the group begins now.
 
-        After a purge the next owner does not read the messages that the deduplication window comes from, so a
-        checkpoint has to contain it.
+        After a purge a checkpoint has to contain the deduplication window: owners of older versions do not read the
+        messages that it comes from, and the purged ones are trimmed.
         """
         if start > self._start:
             self._start = start
@@ -202,9 +204,10 @@ class Checkpointing:
             Conflict: the shard was claimed, or the settings were changed.
         """
         covers = min(self._flying.values(), default=self.high)
-        floor = progress.floor
+        needs = progress.needs
         parts = checkpoint_rules.split(progress.encode())
-        others = await self._floors(found.config)
+        others = await self._needs_of_others(found.config)
+        starts = {group: found.config.window_from(group) for group in found.config.groups}
         expect = {**fence.expect, tags.queue_config(self._queue): found.seqnum}
         for number, data in enumerate(parts):
             event = Checkpoint(self._id, covers, number, len(parts), data)
@@ -216,7 +219,7 @@ class Checkpointing:
         self.first = False
         messages = tags.queue_messages(self._queue, self._shard)
         self._marks = [
-            (messages, messages_from(floor, others, found.config.groups)),
+            (messages, messages_from(needs, others, starts)),
             (self._tag, consumer_from(covers)),
         ]
 
@@ -226,17 +229,17 @@ class Checkpointing:
         if marks:
             await self._log.book.trim(marks)
 
-    async def _floors(self, config: Config) -> dict[str, Id | None]:
-        """Return the committed floors of the other groups. A stream begins shortly below its newest checkpoint, so little is read."""
-        floors: dict[str, Id | None] = {}
+    async def _needs_of_others(self, config: Config) -> dict[str, Id | None]:
+        """Return what the other groups need, as committed. A stream begins shortly below its newest checkpoint, so little is read."""
+        needs: dict[str, Id | None] = {}
         for group in sorted(config.groups):
             if group != self._group:
-                floors[group] = await self._floor(group, config)
-        return floors
+                needs[group] = await self._needs_of(group, config)
+        return needs
 
-    async def _floor(self, group: str, config: Config) -> Id | None:
+    async def _needs_of(self, group: str, config: Config) -> Id | None:
         id = consumer_id(self._queue, self._shard, group)
         last = await self._log.book.now()
         found = await stream(self._log, id, tags.queue_consumer(self._queue, self._shard, group), last)
         folded = fold_group(found.rows, config, group)
-        return folded.progress.floor if folded.covers else None
+        return folded.progress.needs if folded.covers else None

@@ -6,7 +6,8 @@ A round looks at each queue that has a record a day old. Records of that queue t
 are appended again and trimmed at their old place. The owner of a shard rewrites its own records (`ShardOwner.tend`), so
 a claim that is a day old rarely has a living owner. For such a shard the carrier claims on behalf of no member, names
 the member that had it, and makes a checkpoint. That member takes the shard again if it is alive, and others do once it
-is dead, as careful as after its own claim (`rebalance_rules`).
+is dead, as careful as after its own claim (`rebalance_rules`). It does so too for a shard without any claim whose group
+was purged: the checkpoint has the deduplication ids of the purged messages, which are not needed then.
 
 Messages are rewritten as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and so do
 the records behind it.
@@ -198,17 +199,24 @@ class QueueCarried:
     # -- progress of groups
 
     async def _rewrite_group(self, turn: RewriteTurn, shard: int, group: str) -> int:
-        """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records."""
+        """Replace an old claim of a dead owner by a claim for no member, with a checkpoint under it. Return the number of new records.
+
+        A shard that no member ever had is claimed if messages were purged that no owner compared with the window.
+        """
         config = turn.found.config
         tag = tags.queue_owner(config.queue, shard, group)
         record = await self._log.book.read_prev(tag)
-        if record is None or turn.now_ms - record.time_ms < turn.carry_ms:
+        if record is None:
+            progress = await self._progress_of(config, shard, group)
+            if progress.needs == progress.floor:
+                return 0
+        elif turn.now_ms - record.time_ms < turn.carry_ms:
             return 0
         name = fence_name(config.queue, shard, group)
         last = await Fence(self._log, tag, name, who="").current()
-        if last is None:
+        if (last is None) != (record is None):
             return 0
-        fence = Fence(self._log, tag, name, who=NOBODY, scope=carried_scope(last))
+        fence = Fence(self._log, tag, name, who=NOBODY, scope="" if last is None else carried_scope(last))
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim)

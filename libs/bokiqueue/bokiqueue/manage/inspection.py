@@ -311,9 +311,9 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     old = await newest(log, config.queue, shard, snapshot)
-    async for one in messages(log, config.queue, shard, old, Id(progress.floor.seqnum, -1)):
+    async for one in messages(log, config.queue, shard, old, Id(progress.needs.seqnum, -1)):
         schedule.offer_some(one.id.seqnum, one.pushed_ms, [(one.id.number, one.item)])
-    async for item in log.book.read(tag, start=max(progress.floor.seqnum, old.covers + 1, 1), stop=snapshot + 1):
+    async for item in log.book.read(tag, start=max(progress.needs.seqnum, old.covers + 1, 1), stop=snapshot + 1):
         if isinstance(item, boki.Gap):
             await _check_still(log, config.queue, shard, old, item)
             continue
@@ -322,10 +322,8 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
         except BokiError as error:
             if error.retryable:
                 raise
-            schedule.passes(item.seqnum)
-            if item.seqnum in config.dropped:
-                continue
-            closed.append(Peeked(shard, item.seqnum, 0, item.time_ms, "unopened", 0, None, None, str(error)))
+            if schedule.passes(item.seqnum):
+                closed.append(Peeked(shard, item.seqnum, 0, item.time_ms, "unopened", 0, None, None, str(error)))
             continue
         schedule.offer(item.seqnum, item.time_ms, items_of(events))
     peeked = []

@@ -18,6 +18,7 @@
   delivered meanwhile.
 - The first `CAREFUL` fresh messages of a new owner are delivered after their DELIVER is in the log, because the owner
   before may have delivered them before its own DELIVER was. Later ones are delivered while DELIVER is in flight.
+- Purged messages are compared with the deduplication window like all others, and then finished.
 - A record that cannot be opened is passed and kept: the floor stays below it (`shard_state`). Neither the keys of its
   messages nor their deduplication ids are known. So a message behind it that has a deduplication id waits, since it may
   be a duplicate, and so does an undelivered one with a key. Others pass. They wait until an owner can open the record,
@@ -160,7 +161,9 @@ class DeliverySchedule:
             backoff_s: the wait after the first death of a process that counts as a failed attempt.
         """
         self.progress: Final = progress
-        self.reached = max(progress.floor.seqnum - 1, 0)
+        self.reached = max(progress.needs.seqnum - 1, 0)
+        self._start = progress.floor.seqnum
+        """Messages below are finished, except those in flight."""
         self.flights: Final[dict[Id, Flight]] = {}
         self.entries: Final[dict[Id, BufferedMessage]] = {}
         self._id = id
@@ -229,7 +232,7 @@ class DeliverySchedule:
             id = Id(seqnum, index)
             if compares and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
-            if not self.progress.is_finished(id):
+            if seqnum >= self._start and not self.progress.is_finished(id):
                 self._keep(BufferedMessage(id, item, time_ms))
         self.reaches(seqnum)
 
@@ -239,11 +242,13 @@ class DeliverySchedule:
         undivided = self._undivided_from()
         self.progress.read = max(self.progress.read, self.reached if undivided is None else undivided - 1)
 
-    def passes(self, seqnum: int) -> None:
-        """Keep a record of messages that cannot be opened."""
-        if seqnum not in self._dropped:
+    def passes(self, seqnum: int) -> bool:
+        """Keep a record of messages that cannot be opened; return False if its messages were purged or dropped."""
+        kept = seqnum >= self._start and seqnum not in self._dropped
+        if kept:
             self._unopened[seqnum] = None
         self.reaches(seqnum)
+        return kept
 
     # -- waiting behind unopened records
 
@@ -271,10 +276,11 @@ class DeliverySchedule:
         for id in [id for id in self.entries if id.seqnum in self._dropped and id not in self.flights]:
             self._remove(id)
         self._unopened = {one: None for one in self._unopened if one not in self._dropped}
+        self._compare_waiting()
         self._release_waiting()
 
-    def _release_waiting(self) -> None:
-        """Release messages that waited behind unopened records which are gone now, and tell duplicates among them."""
+    def _compare_waiting(self) -> None:
+        """Tell duplicates among messages that waited behind unopened records which are gone now."""
         undivided = self._undivided_from()
         for id, entry in list(self.entries.items()):
             dedup = entry.item.dedup
@@ -283,6 +289,9 @@ class DeliverySchedule:
             if self.progress.window.twice(dedup, entry.pushed_ms):
                 self._remove(id)
         self.reaches(self.reached)
+
+    def _release_waiting(self) -> None:
+        """Release messages that waited behind unopened records which are gone now."""
         behind, self._behind = self._behind, {}
         for id in behind:
             if id in self.entries and self.entries[id].item.key is None:
@@ -656,13 +665,14 @@ class DeliverySchedule:
         return None
 
     def purge(self, seqnum: int) -> None:
-        """Finish all messages below a seqnum, except those in flight."""
+        """Finish all messages below a seqnum, except those in flight. Those that were not read yet are finished when they are."""
+        self._start = max(self._start, seqnum)
+        self._unopened = {one: None for one in self._unopened if one >= seqnum}
+        self._compare_waiting()
         for id in [id for id in self.entries if id.seqnum < seqnum and id not in self.flights]:
             self._remove(id)
         while self._fresh and self._fresh[0].seqnum < seqnum:
             self._fresh.popleft()
-        self._unopened = {one: None for one in self._unopened if one >= seqnum}
-        self.reached = max(self.reached, seqnum - 1)
         self._release_waiting()
 
     def raise_floor(self) -> None:

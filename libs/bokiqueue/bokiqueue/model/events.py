@@ -109,9 +109,9 @@ class Config(Event, tag="queue.config", frozen=True):
         key_rates: messages per second of single keys that differ from `limits`, 0 for any number.
         dropped: records of messages that could not be opened and that no group gets.
         deleted: True if the queue is deleted from then on.
-        registered: groups that a former registration may have left records of, each with the seqnum below which they
-            are: what is there belongs to that registration. Older versions ignore it, and leave it out of settings
-            that they write.
+        registered: groups that a former registration may have left records of, or that were purged, each with the
+            seqnum of its registration: records below it belong to a former one. Older versions ignore it, and leave it
+            out of settings that they write.
     """
 
     queue: str
@@ -132,6 +132,10 @@ class Config(Event, tag="queue.config", frozen=True):
     def attempts_most(self) -> int:
         """Failed attempts before a message becomes a dead letter; 0 if it is redelivered without limit."""
         return self.max_deliveries if self.dead_letter is not None else 0
+
+    def window_from(self, group: str) -> int:
+        """Return the first record of messages that a group compares: that of its registration, also after a purge."""
+        return self.registered.get(group, self.groups[group])
 
 
 class Pushed(Event, tag="queue.push", frozen=True):

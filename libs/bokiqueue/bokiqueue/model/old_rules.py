@@ -7,7 +7,8 @@ trimmed at its old place.
 - A set is a checkpoint of a shard's messages for all its groups, as its carrier saw them. Messages decided meanwhile
   are finished by their ids, in the set too. Readers read the newest complete set, then the stream from `covers + 1`.
 - A set leaves out messages that the log shows as finished for each group. It never leaves out messages above the `read`
-  of a group's last checkpoint: the first of two duplicates must be seen by the reader that tells them apart.
+  of a group's last checkpoint, even if they were purged: the first of two duplicates must be seen by the reader that
+  tells them apart.
 - Each part expects the one before, so of two carriers one completes its set and the other's set has no end.
 """
 
@@ -36,7 +37,7 @@ class WaitingMessage(NamedTuple):
 
 def is_finished(id: Id, group: Progress) -> bool:
     """Return True if a group with this progress needs a message no longer."""
-    return id < group.floor or (id.seqnum <= group.read and group.is_finished(id))
+    return id.seqnum <= group.read and group.is_finished(id)
 
 
 def is_old(time_ms: int, now_ms: int, carry_ms: int) -> bool:

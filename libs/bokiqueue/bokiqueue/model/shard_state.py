@@ -18,6 +18,8 @@
 - `read`: duplicates were distinguished up to here, in order. A reader of those messages takes the finished ones
   from this state and does not compare them with the window again, which has moved. It does not pass unopened records:
   an owner that can open one resumes from there.
+- A purge raises the floor and leaves `read`: messages pushed later may be copies of those that were purged. So an owner
+  reads from `needs`, which may be below the floor, and messages from there on are not trimmed.
 """
 
 from __future__ import annotations
@@ -185,13 +187,17 @@ class Progress:
         if id >= self.floor:
             self.over.add(id)
 
+    @property
+    def needs(self) -> Id:
+        """The first message that an owner reads: it is unfinished, or was not compared with the window."""
+        return min(self.floor, Id(self.read + 1, 0))
+
     def begin_at(self, seqnum: int) -> None:
-        """Let the group begin at a seqnum: it was registered there, or older messages were purged."""
+        """Finish all messages below a seqnum: they were purged. Those above `read` still have to be compared with the window."""
         floor = Id(seqnum, 0)
         if floor <= self.floor:
             return
         self.floor = floor
-        self.read = max(self.read, seqnum - 1)
         self.over = {id for id in self.over if id >= floor}
         self.held = {id for id in self.held if id >= floor}
         self.attempts = {id: attempt for id, attempt in self.attempts.items() if id >= floor}
@@ -276,17 +282,20 @@ class FoldedStream(NamedTuple):
 def fold_group(rows: Sequence[StreamRecord], config: Config, group: str) -> FoldedStream:
     """Return the state of the stream of a group that is registered."""
     registered = config.registered.get(group, 0)
-    return fold([row for row in rows if row.seqnum >= registered], config.groups[group], config.dedup_ms)
+    kept = [row for row in rows if row.seqnum >= registered]
+    return fold(kept, config.groups[group], config.dedup_ms, config.window_from(group))
 
 
-def fold(rows: Sequence[StreamRecord], start: int, window_ms: int) -> FoldedStream:
+def fold(rows: Sequence[StreamRecord], start: int, window_ms: int, window_from: int | None = None) -> FoldedStream:
     """Return the state of a stream.
 
     Args:
         rows: records in ascending order, from the newest complete checkpoint's `covers + 1` or before.
         start: where the group begins; later than its checkpoint if it was purged since.
         window_ms: the deduplication window.
+        window_from: the first record of messages that are compared with the window, by default `start`.
     """
+    first = start if window_from is None else window_from
     parts = [
         CheckpointPart(row.seqnum, row.time_ms, event.covers, event.part, event.parts, row.by, event.data)
         for row in reversed(rows)
@@ -295,12 +304,13 @@ def fold(rows: Sequence[StreamRecord], start: int, window_ms: int) -> FoldedStre
     ]
     wholes = newest_first(parts)
     covers = wholes[0].covers if wholes else 0
-    progress = decode(wholes[0].data, window_ms) if wholes else Progress(start, DedupWindow(window_ms))
+    progress = decode(wholes[0].data, window_ms) if wholes else Progress(first, DedupWindow(window_ms))
     for row in rows:
         if row.seqnum > covers:
             for event in row.events:
                 progress.apply(event)
     progress.begin_at(start)
+    progress.read = max(progress.read, first - 1)
     return FoldedStream(progress, covers)
 
 
@@ -311,15 +321,15 @@ def messages_from(own: Id, others: Mapping[str, Id | None], starts: Mapping[str,
     """Return the first seqnum of a shard's messages that must stay.
 
     Args:
-        own: the committed floor of this group.
-        others: committed floors of the other groups, None for those without a checkpoint.
-        starts: starts of the groups, by the settings under which `own` was committed.
+        own: what this group needs (`Progress.needs`), as committed.
+        others: likewise of the other groups, None for those without a checkpoint.
+        starts: the first messages that the groups compare, by the settings under which `own` was committed.
     """
     lowest = own.seqnum
     for group, start in starts.items():
         if group in others:
-            floor = others[group]
-            lowest = min(lowest, floor.seqnum if floor is not None else start)
+            needs = others[group]
+            lowest = min(lowest, needs.seqnum if needs is not None else start)
     return lowest
 
 

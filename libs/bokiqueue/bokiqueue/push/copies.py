@@ -2,7 +2,7 @@
 
 The owner of a shard decides this when it folds the shard's messages (`DedupWindow`), perhaps long after the push. A producer
 that wants to know at once folds the same records in the same order with the same window, from the newest checkpoint of
-the oldest group. So it reaches the same verdict, and appends nothing.
+the group that was registered first. So it reaches the same verdict, and appends nothing.
 
 - Only pushes with an id pay for this: they read the records pushed to their shard since the last read, which waiting
   pushes share.
@@ -22,9 +22,9 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 from bokiqueue import settings
 from bokiqueue.checkpoint.checkpointing import stream
-from bokiqueue.checkpoint.old_messages import newest
+from bokiqueue.checkpoint.old_messages import messages, newest
 from bokiqueue.model.events import PICKER, Id, consumer_id, items_of, shard_id
-from bokiqueue.model.shard_state import DedupWindow, fold_group
+from bokiqueue.model.shard_state import DedupWindow, Progress, fold_group
 
 LOOK_RECORDS: Final = 8_192
 """Records that are read for one verdict; the next verdict continues there."""
@@ -63,8 +63,6 @@ class DuplicateFinder:
         self._shard = shard
         self._window: DedupWindow | None = None
         self._read = 0
-        self._carried = 0
-        """Messages trimmed up to this seqnum were rewritten, or are in the window."""
         self._dropped: frozenset[int] = frozenset()
         self._verdicts: dict[Id, bool] = {}
         self._waiting: deque[tuple[Id, asyncio.Future[bool | None]]] = deque()
@@ -99,23 +97,25 @@ class DuplicateFinder:
         if self._window is None:
             self._window = await self._load()
         if last > self._read and not await self._fold(self._window, last):
-            self._window = await self._load()  # unread records are trimmed: a newer checkpoint has them
+            self._window = await self._load()  # unread records are trimmed: a newer checkpoint or set has them
             await self._fold(self._window, last)
 
     async def _load(self) -> DedupWindow:
-        """Return the window as of the newest checkpoint."""
+        """Return the window as of the newest checkpoint and the messages that were rewritten since."""
         config = (await settings.existing(self._log, self._queue)).config
         snapshot = await self._log.book.now()
         self._dropped = frozenset(config.dropped)
-        self._carried = (await newest(self._log, self._queue, self._shard, snapshot)).covers
-        self._read = 0
-        if not config.groups:
-            return DedupWindow(config.dedup_ms)
-        group = min(config.groups, key=lambda one: (config.groups[one], one))
-        tag = tags.queue_consumer(self._queue, self._shard, group)
-        found = await stream(self._log, consumer_id(self._queue, self._shard, group), tag, snapshot)
-        progress = fold_group(found.rows, config, group).progress
-        self._read = progress.read
+        progress = Progress(1, DedupWindow(config.dedup_ms))
+        if config.groups:
+            group = min(config.groups, key=lambda one: (config.window_from(one), one))
+            tag = tags.queue_consumer(self._queue, self._shard, group)
+            found = await stream(self._log, consumer_id(self._queue, self._shard, group), tag, snapshot)
+            progress = fold_group(found.rows, config, group).progress
+        old = await newest(self._log, self._queue, self._shard, snapshot)
+        async for one in messages(self._log, self._queue, self._shard, old, Id(progress.read + 1, -1)):
+            if one.item.dedup is not None and one.id.seqnum not in self._dropped:
+                progress.window.twice(one.item.dedup, one.pushed_ms)
+        self._read = max(progress.read, old.covers)
         return progress.window
 
     async def _fold(self, window: DedupWindow, last: int) -> bool:
@@ -126,9 +126,7 @@ class DuplicateFinder:
             if isinstance(item, boki.Gap):
                 if item.kind is not boki.GapKind.TRIMMED:
                     raise item.error()
-                if item.last > max(self._carried, self._read):
-                    return False
-                continue
+                return False
             if item.seqnum not in self._dropped:
                 envelope = await self._log.open(item)
                 items = items_of(PICKER.of(item.seqnum, envelope, about=about))

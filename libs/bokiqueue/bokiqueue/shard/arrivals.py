@@ -149,8 +149,8 @@ class ArrivalReader:
             record = item.record
         except BokiError as error:
             seqnum = error.facts["seqnum"]
-            log.error("record of messages cannot be opened: it is kept", **self._place, record=seqnum, error=error)
-            self._schedule.passes(seqnum)
+            if self._schedule.passes(seqnum):
+                log.error("record of messages cannot be opened: it is kept", **self._place, record=seqnum, error=error)
         if self._schedule.full(READ_AHEAD):
             self._stop_following()
         self._came(record)

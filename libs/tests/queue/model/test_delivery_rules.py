@@ -398,6 +398,58 @@ def test_what_is_lined_up_twice_is_handed_out_once() -> None:
     assert ids(schedule) == [2]
 
 
+def test_no_purge_changes_which_messages_are_copies() -> None:
+    """A purge of what was read and what was not, by this owner or one that begins from an earlier checkpoint."""
+    for seed in range(300):
+        chances = random.Random(seed)
+        times = sorted(chances.randrange(3_000) for _ in range(12))
+        dedups = [chances.choice(("x", "y", None)) for _ in times]
+        window = DedupWindow(1_000)
+        firsts = [
+            seqnum
+            for seqnum, (dedup, time_ms) in enumerate(zip(dedups, times, strict=True), 1)
+            if dedup is None or not window.twice(dedup, time_ms)
+        ]
+        start, kept = 1, Progress(1, DedupWindow(1_000)).encode()
+        schedule = shelf()
+        while schedule.reached < len(times):
+            seqnum = schedule.reached + 1
+            schedule.offer(seqnum, times[seqnum - 1], (item(dedup=dedups[seqnum - 1]),))
+            drawn = chances.random()
+            if drawn < 0.2:
+                start = max(start, chances.randrange(1, len(times)))
+                schedule.purge(start)
+            elif drawn < 0.4:
+                schedule.raise_floor()
+                kept = schedule.progress.encode()
+            elif drawn < 0.5:
+                progress = decode(kept, 1_000)
+                progress.begin_at(start)
+                schedule = shelf(progress)
+        assert [id.seqnum for id in schedule.entries] == [one for one in firsts if one >= start], seed
+
+
+def test_an_id_behind_an_unopened_record_that_is_purged_with_it_is_known() -> None:
+    schedule = shelf()
+    schedule.passes(1)
+    schedule.offer(2, 0, (item(dedup="x"), item("k"), item()))
+    schedule.offer(3, 0, (item(dedup="y"), item("k")))
+    assert ids(schedule) == [2], "the rest waits for what may be before it"
+    schedule.purge(3)
+    schedule.offer(4, 0, (item(dedup="x"), item(dedup="z")))
+    assert [delivery.entry.id for delivery in schedule.take(10, 0).deliveries] == [Id(3, 0), Id(3, 1), Id(4, 1)]
+    assert schedule.progress.read == 4
+
+
+def test_an_unopened_record_that_was_purged_before_it_was_read_keeps_nothing_back() -> None:
+    schedule = shelf()
+    schedule.purge(3)
+    schedule.passes(1)
+    schedule.offer(2, 0, (item(dedup="x"),))
+    schedule.offer(3, 0, (item(dedup="x"), item(dedup="y")))
+    assert (schedule.unopened, [*schedule.entries]) == ([], [Id(3, 1)])
+
+
 def test_a_key_whose_rate_changes_is_looked_at_again() -> None:
     keys = KeyRateLimits(0.0, 0, {"k": 0.001})
     schedule = DeliverySchedule("s", Progress(1, DedupWindow(0)), attempts_most=0, careful=False, keys=keys)

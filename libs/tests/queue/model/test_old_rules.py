@@ -17,6 +17,8 @@ def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
     for id in (Id(4, 0), Id(7, 0)):
         group.ends(id)
     assert [is_finished(Id(seqnum, 0), group) for seqnum in range(2, 8)] == [True, False, True, False, False, False]
+    group.begin_at(8)
+    assert [is_finished(Id(seqnum, 0), group) for seqnum in range(5, 9)] == [True, True, False, False], "after a purge"
 
 
 def test_what_is_half_as_old_is_carried_too_when_it_is_the_turn_of_its_queue() -> None:

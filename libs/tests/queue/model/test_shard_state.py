@@ -93,6 +93,19 @@ def test_below_the_floor_all_is_over_and_forgotten() -> None:
     assert not progress.due
 
 
+def test_a_purge_finishes_messages_that_an_owner_still_has_to_compare() -> None:
+    none = fold([], 9, 1_000, 3).progress
+    assert (none.floor, none.read, none.needs, none.is_finished(Id(8, 7))) == (Id(9, 0), 2, Id(3, 0), True)
+    kept = Progress(3, DedupWindow(1_000, {"x": 1}))
+    kept.read = 6
+    rows = [StreamRecord(7, 0, "me", [Checkpoint("s", 5, 0, 1, kept.encode())])]
+    found = fold(rows, 9, 1_000, 3).progress
+    assert (found.floor, found.needs, found.window.items()) == (Id(9, 0), Id(7, 0), [("x", 1)])
+    found.read = 20
+    assert found.needs == Id(9, 0)
+    assert fold(rows, 9, 1_000).progress.needs == Id(9, 0), "nothing below belongs to the group"
+
+
 def test_what_could_not_be_opened_has_no_messages_until_one_is_handed_out() -> None:
     progress = Progress(1, DedupWindow(1_000))
     progress.apply(Delivered("s", Id(7, 0), (), (), (5,)))
