@@ -3,10 +3,12 @@
 A producer pushes under keys, deduplication ids, delays and priorities; members of groups handle, each in a process of its own that is
 drained, ends cleanly, is killed, or is stopped for longer than its lease and lives on; answers are late or lost, followers lag, days go
 by, a carrier carries. A handler's effect and its ACK are one record; some records end two messages, of two shards. One group is dropped
-and registered again by two processes at once. What happened is read from the log by `Witness` as it grows; the oracle knows no owner,
-lease or checkpoint:
+and registered again by two processes at once. Another is purged again and again, before it has a member and after its first ones came.
+What happened is read from the log by `Witness` as it grows; the oracle knows no owner, lease or checkpoint:
 
-- each message that is no copy has one effect in each group that was there all the time, each copy none;
+- each message that is no copy has one effect in each group that was there all the time, each copy none, also a copy of a message that
+  was purged; of messages that are purged this is the most;
+- a push says that its message is a copy only if it is, or that this is not known;
 - effects of one key come in the order of its pushes;
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
 - no more attempts of a message failed than handlers raised or gave it back, or processes ended with it that were not drained and did not
@@ -55,6 +57,8 @@ DEAD: Final = "q.dead"
 DEFAULT: Final = "default"
 OFTEN: Final = "audit"
 """The group that is dropped and registered again."""
+LATE: Final = "late"
+"""The group that is purged. Its members come late."""
 KEYS: Final = ("a", "b", "c")
 LEASE_S: Final = 30.0
 HOUR_S: Final = 3_600
@@ -65,12 +69,13 @@ Body = dict[str, int]
 
 
 class Push(NamedTuple):
-    """A message that was acknowledged, or is known to be in the log."""
+    """A message that was acknowledged, or is known to be in the log. `duplicate`: as its push said."""
 
     number: int
     key: str | None
     dedup: str | None
     seqnum: int
+    duplicate: bool | None
 
 
 class Shape(NamedTuple):
@@ -82,9 +87,10 @@ class Shape(NamedTuple):
     dedup_s: float
     max_deliveries: int | None
     comes_and_goes: bool
+    purged: bool
 
     @staticmethod
-    def draw(chances: random.Random) -> Shape:
+    def draw(chances: random.Random, purging: random.Random) -> Shape:
         return Shape(
             shards=chances.choice((1, 2, 3, 6)),
             groups=(DEFAULT, "g2") if chances.random() < 0.3 else (DEFAULT,),
@@ -92,6 +98,7 @@ class Shape(NamedTuple):
             dedup_s=chances.choice((5, 300, 100_000)),
             max_deliveries=chances.choice((None, None, 1, 4)),
             comes_and_goes=chances.random() < 0.3,
+            purged=purging.random() < 0.5,
         )
 
 
@@ -120,7 +127,9 @@ class World:
 
     def __init__(self, cluster: MemoryCluster, clock: JumpingClock, seed: int) -> None:
         self.chances: Final = random.Random(seed)
-        self.shape: Final = Shape.draw(self.chances)
+        self.purging: Final = random.Random(f"{seed} purges")
+        """Chances of the group that is purged. A seed without it draws nothing from them later."""
+        self.shape: Final = Shape.draw(self.chances, self.purging)
         self.pushed: Final[list[Push]] = []
         self.counted: Counter[str] = Counter()
         self.registered_at = 0
@@ -172,7 +181,7 @@ class World:
             seqnum = await process.queue.push(
                 {"n": number}, key=key, dedup_id=dedup, delay_s=delay_s, priority=chances.choice((0, 0, 0, 5))
             )
-            self.pushed.append(Push(number, key, dedup, seqnum))
+            self.pushed.append(Push(number, key, dedup, seqnum, seqnum.duplicate))
             if chances.random() < 0.3:
                 await asyncio.sleep(chances.choice((0.1, 3, 8)))
             if chances.random() < 0.03:
@@ -351,11 +360,41 @@ class World:
             except (NoSuchGroup, AppendUnknown):
                 pass
 
+    async def purge(self, pushing: asyncio.Task[None]) -> None:
+        """Purge a group while messages are pushed; its members come at some time."""
+        process = await self.process()
+        comes_after, purges = self.purging.choice((0, 1, 3, 8)), 0
+        members: list[asyncio.Task[None]] = []
+        try:
+            while not self.stop.is_set():
+                await asyncio.wait([pushing, *members], timeout=self.purging.choice((0.3, 5, 20)))
+                for task in members:
+                    if task.done():
+                        task.result()
+                if not pushing.done():
+                    try:
+                        await process.queue.purge(LATE)
+                        self.counted["purges"] += 1
+                    except AppendUnknown:
+                        pass
+                    purges += 1
+                if not members and (pushing.done() or purges > comes_after):
+                    members = [
+                        asyncio.get_running_loop().create_task(self.member(f"{LATE}{place}", LATE))
+                        for place in range(self.purging.choice((1, 2)))
+                    ]
+                if pushing.done():
+                    await asyncio.wait([*members, asyncio.get_running_loop().create_task(self.stop.wait())])
+        finally:
+            for task in members:
+                task.cancel()
+            await asyncio.gather(*members, return_exceptions=True)
+
     async def settled(self) -> dict[str, int]:
         """Wait until nothing waits; return how much does at the end of the longest time."""
         process = await self.process(calm=True)
         deadline = asyncio.get_running_loop().time() + SETTLE_S
-        groups = [*self.shape.groups, *([OFTEN] if self.registered_at else [])]
+        groups = [*self.shape.groups, *([OFTEN] if self.registered_at else []), *([LATE] if self.shape.purged else [])]
         while True:
             depths = {group: (await process.queue.stats(group)).depth for group in groups}
             if not any(depths.values()) or asyncio.get_running_loop().time() > deadline:
@@ -372,9 +411,12 @@ class World:
         groups = [*shape.groups, *(chances.choice(shape.groups) for _ in range(chances.choice((0, 1, 2))))]
         groups += [OFTEN, OFTEN] if shape.comes_and_goes else []
         works: list[Callable[[], Awaitable[None]]] = [self.carry, self.cut]
+        if shape.purged:
+            await first.queue.register(LATE)
         pushing = loop.create_task(self.produce())
         tasks = [loop.create_task(self.member(f"m{place}", group)) for place, group in enumerate(groups)]
         tasks += [loop.create_task(self._forever(work)) for work in works]
+        tasks += [loop.create_task(self.purge(pushing))] if shape.purged else []
         try:
             if shape.comes_and_goes:
                 over = asyncio.Event()
@@ -419,6 +461,8 @@ class Oracle:
         self.attempts: Final[dict[int, int]] = {}
         self.often_since = 0
         """Place at which the group that comes and goes was registered last."""
+        self.purged_below = 0
+        """Place below which messages were purged for the group that is purged."""
         self.times: Final = {seqnum: time_ms for seqnum, (time_ms, _) in witness.records.items()}
         for seqnum, (_, envelope) in sorted(witness.records.items()):
             for event in PICKER.of(seqnum, envelope):
@@ -429,6 +473,7 @@ class Oracle:
             for pushed in EVENTS.of(seqnum, envelope):
                 if isinstance(pushed, Config) and pushed.queue == QUEUE:
                     self.often_since = pushed.groups.get(OFTEN, 0)
+                    self.purged_below = pushed.groups.get(LATE, 0)
                 if isinstance(pushed, Pushed) and pushed.id.startswith(f"{DEAD}/"):
                     for item in pushed.items:
                         body: Any = body_of(object, item)
@@ -453,16 +498,20 @@ class Oracle:
         numbers = {one.number for one in counting}
         for one in world.pushed:
             wanted = int(one.number in numbers)
-            for group in shape.groups:
+            assert one.duplicate in (None, not wanted), f"{one} is {'no' if wanted else 'a'} copy"
+            for group in (*shape.groups, LATE):
                 found = self.effects[group, one.number]
                 assert found <= wanted, f"{group}: {found} effects of {one}, expected {wanted}"
-            ends = sum(self.effects[group, one.number] for group in (*shape.groups, OFTEN)) + self.dead[one.number]
+            ends = (
+                sum(self.effects[group, one.number] for group in (*shape.groups, OFTEN, LATE)) + self.dead[one.number]
+            )
+            kept = len(shape.groups) + (shape.purged and one.seqnum >= self.purged_below)
             # For a group that was registered after the first copy the second one is the first.
-            least, most = wanted * len(shape.groups), wanted * len(shape.groups) + shape.comes_and_goes
+            least, most = wanted * kept, wanted * (len(shape.groups) + shape.purged) + shape.comes_and_goes
             assert least <= ends <= most, (
                 f"{one} was handled, or became a dead letter, {ends} times, expected {least} to {most}"
             )
-        for group in shape.groups:
+        for group in (*shape.groups, LATE):
             for key in KEYS:
                 wanted_order = [one.number for one in counting if one.key == key and self.effects[group, one.number]]
                 of_key = set(wanted_order)
@@ -488,7 +537,7 @@ class Oracle:
     def _check_dead(self, world: World) -> None:
         most = world.shape.max_deliveries
         for number in self.dead:
-            burdens = sum(world.burdens[group, number] for group in (*world.shape.groups, OFTEN))
+            burdens = sum(world.burdens[group, number] for group in (*world.shape.groups, OFTEN, LATE))
             assert most and burdens >= most, (
                 f"message {number} is a dead letter though {burdens} handlers raised, gave it back or died with it, of {most}"
             )
