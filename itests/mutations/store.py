@@ -109,7 +109,7 @@ bokistore libs/tests/store/commit/test_bodies.py::test_a_slow_body_on_a_hot_obje
 +        if losses < 0:
 
 a scan expects nothing
-bokistore libs/tests/store/test_collection.py::test_a_scan_of_a_serializable_transaction_is_disturbed_by_who_comes_and_goes
+bokistore libs/tests/store/test_objects_collection.py::test_a_scan_of_a_serializable_transaction_is_disturbed_by_who_comes_and_goes
 -        self.staging.scans(collection)
 
 any view is believed

@@ -45,7 +45,7 @@ from bokiflow.history.instance_state import Status
 from bokiflow.locks.locks import Lock, LockMode, lock
 from bokiflow.model.cron import Missed, Skipped, Timing
 from bokiflow.retention.collector import Collected, collect
-from bokiflow.runtime.calls import Call, Step, SyncStep, Workflow
+from bokiflow.runtime.calls import Call, Retry, Step, SyncStep, Workflow
 from bokiflow.runtime.in_workflow import (
     as_completed,
     due_ms,
@@ -60,7 +60,6 @@ from bokiflow.runtime.in_workflow import (
     unique,
     workflow_id,
 )
-from bokiflow.runtime.retry_rules import Retry
 from bokiflow.worker.worker import Worker
 from bokilib.records.codec import Json
 

@@ -112,7 +112,7 @@ async def _start(
     attributes: dict[str, str],
 ) -> int:
     from bokiflow import App, Flow
-    from bokiflow.client.by_name import named
+    from bokiflow.runtime.calls import named
     from bokiflow_tools.listing import groups
     from bokiflow_tools.living import living
 
@@ -299,7 +299,7 @@ def _register_fork(group: CommandGroup) -> None:
         async def work() -> int:
             from boki_common.errors import Trimmed
             from bokiflow.history import inspection
-            from bokiflow.history.fork_rules import LeftBehind, left_behind
+            from bokiflow.history.forks import LeftBehind, left_behind
 
             async with opened(invocation, book) as log, flow_of(log, id) as flow:
                 made = await flow.handle(id).fork(id=new, before=before)

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from bokiflow import Flow
     from bokiflow.client.results import OnBlocked
     from bokiflow.model.flow_events import Ended
-    from bokiflow_tools.life import Life
     from bokiflow_tools.listing import Before, Listed, Wanted
     from bokiflow_tools.living import Living
+    from bokiflow_tools.timeline import Life
     from bokilib import Log
     from bokilib.ports import ConsistencyName
 

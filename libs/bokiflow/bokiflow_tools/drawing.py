@@ -18,9 +18,9 @@ from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack
-from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
+from bokiflow_tools.timeline import Life
 from bokiflow_tools.wording import blocked_text, call_text, idle_text, outcome_text, stack_lines, worker_text
 
 PATH: Final = "/pages/flow"

@@ -12,8 +12,7 @@ from bokiflow.history.instance_state import InstanceState, Status, status_of
 from bokiflow.model.delivery_order import RecordedEvents, begun_before
 from bokiflow.model.flow_events import PICKER, Claimed, Ended, Invoked
 from bokiflow.model.history_fold import History
-from bokiflow_tools.life import Life
-from bokiflow_tools.timeline import is_launch
+from bokiflow_tools.timeline import Life, is_launch
 from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags

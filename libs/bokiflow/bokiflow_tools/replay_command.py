@@ -67,7 +67,7 @@ def register(group: CommandGroup) -> None:
 
 
 def _app(program: str) -> App:
-    from bokiflow.client.named_app import named_app
+    from bokiflow.client.app import named_app
 
     if "" not in sys.path:
         sys.path.insert(0, "")  # modules of the current folder, as `python -m` finds them

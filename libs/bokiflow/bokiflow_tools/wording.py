@@ -15,8 +15,7 @@ from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.stacks import users_stack, with_users_stack
-from bokiflow_tools.life import Life
-from bokiflow_tools.timeline import MARKS, Span
+from bokiflow_tools.timeline import MARKS, Life, Span
 
 IDLE_CLAIMS: Final = 3
 """Takeovers without a record after which `show` reports them."""

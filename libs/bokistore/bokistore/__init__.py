@@ -16,7 +16,6 @@
 
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
-from bokistore.collection import Collection, TxCollection
 from bokistore.commit.transactions import Transaction, TxObject
 from bokistore.errors import (
     AlreadyExists,
@@ -27,10 +26,10 @@ from bokistore.errors import (
     ResultUnknown,
     TransactionTimeout,
 )
-from bokistore.model.diff import Change
 from bokistore.model.operations import (
     MISSING,
     AnyOperation,
+    Change,
     Delete,
     Inc,
     MakeArray,
@@ -41,7 +40,7 @@ from bokistore.model.operations import (
     Push,
     Set,
 )
-from bokistore.objects import StoreObject
+from bokistore.objects import Collection, StoreObject, TxCollection
 from bokistore.read.inspection import Version
 from bokistore.read.snapshot import Snapshot
 from bokistore.read.watch import Watched

@@ -31,14 +31,12 @@ from bokilib.retention.checkpoint_rules import (
     RETENTION_MS,
     REWRITE_MS,
 )
-from bokistore.collection import Collection
 from bokistore.commit.group_commit import RETRIES, GroupCommit
 from bokistore.commit.jobs import Staged
-from bokistore.commit.shared_parts import decode_context, decode_written
-from bokistore.commit.transaction_rules import Overlay
+from bokistore.commit.transaction_rules import Overlay, decode_context, decode_written
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import NoSuchObject
-from bokistore.objects import StoreObject
+from bokistore.objects import Collection, StoreObject
 from bokistore.read import inspection
 from bokistore.read.snapshot import Snapshot, whole_value
 from bokistore.read.snapshot_reads import Views

@@ -24,8 +24,7 @@ from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
-from bokistore.model.diff import Change
-from bokistore.model.operations import AnyOperation
+from bokistore.model.operations import AnyOperation, Change
 from bokistore.read.inspection import Version
 from bokistore.store import DEFAULTS, StoreSettings
 

@@ -77,8 +77,7 @@ async def _get(
 ) -> int:
     from boki_gateway.pages.texts import value_text
     from bokistore import MISSING, NoSuchObject
-    from bokistore.model.dotted_paths import parse
-    from bokistore.model.operations import look
+    from bokistore.model.operations import look, parse
 
     async with _opened(invocation, book, at) as store:
         view = await store.object(name).view(at, consistency)

@@ -11,8 +11,8 @@ import boki
 from boki_common.errors import Trimmed
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokistore import BokiStore
+from bokistore.model.directory_rules import subjects_of
 from bokistore.model.events import PICKER, AnyEvent
-from bokistore.model.subjects import subjects_of
 from bokistore.read.inspection import KINDS
 
 CHECKPOINT: Final = "checkpoint"

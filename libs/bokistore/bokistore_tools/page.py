@@ -28,7 +28,7 @@ from boki_gateway.pages.texts import printable
 from bokilib.records.codec import JsonObject
 from bokilib.records.tags import store_object
 from bokistore import MISSING, BokiStore, Missing, StoreSettings
-from bokistore.model.diff import differences
+from bokistore.model.operations import differences
 from bokistore_tools import drawing
 from bokistore_tools.drawing import NOTHING, Compared, Newest
 from bokistore_tools.listing import CHECKPOINT, recent

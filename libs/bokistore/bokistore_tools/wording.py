@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki_gateway.pages.texts import preview, printable
-from bokistore.model.diff import Change
-from bokistore.model.operations import AnyOperation, Inc, MaybeJson, Merge, Missing, Push, Set
+from bokistore.model.operations import AnyOperation, Change, Inc, MaybeJson, Merge, Missing, Push, Set
 
 WHOLE_OBJECT: Final = "(object)"
 """What the empty path is called."""

@@ -16,7 +16,7 @@ from bokiflow.locks import lock_room
 from bokiflow.locks.lock_room import LockRoom, Ready
 from bokiflow.model import flow_events
 from bokiflow.model.lock_rules import Released
-from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.commands import TakeLock
 from bokiflow.testing import survives
 from bokilib.append.log import Log
 from bokilib.records import tags

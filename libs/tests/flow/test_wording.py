@@ -11,8 +11,7 @@ from bokiflow.model.delivery_order import recorded_events
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import CANCELLED_OUTCOME, Outcome, failed
 from bokiflow_tools.drawing import stack_block
-from bokiflow_tools.life import Life
-from bokiflow_tools.timeline import Span
+from bokiflow_tools.timeline import Life, Span
 from bokiflow_tools.wording import (
     IDLE_CLAIMS,
     call_text,

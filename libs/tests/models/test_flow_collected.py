@@ -1,4 +1,4 @@
-"""Models of trimming workflows, over the library's own rules (`collect_rules`, `partition_fold`).
+"""Models of trimming workflows, over the library's own rules (`collect_rules`, `instance_state`).
 
 One id: it ends, its end is rewritten, it is forgotten and started again, with two collectors, each of which may stop between any two
 steps and continue with old knowledge. No start within retention is refused as expired, the id runs once in that time and is found by its
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokiflow.history.partition_fold import PartitionFold, checkpoint
+from bokiflow.history.instance_state import PartitionFold, checkpoint
 from bokiflow.model.flow_events import Ended
 from bokiflow.model.outcomes import Outcome
 from bokiflow.retention import collect_rules

@@ -14,7 +14,7 @@ from bokilib.ports import BookPort
 from bokilib.records.tags import bucket_of
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, Inc, StoreSettings, Transaction
-from bokistore.model.subjects import of_bucket
+from bokistore.model.directory_rules import of_bucket
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False)

@@ -18,15 +18,14 @@ from typing import Any, Final, Protocol, cast
 import msgspec
 
 from boki_common.errors import InvalidArgument, Trimmed
-from bokiflow.client.by_attribute import newest_start
-from bokiflow.client.by_name import named
 from bokiflow.errors import IdExpired, IdReused
 from bokiflow.history import inspection
+from bokiflow.history.inspection import newest_start
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
-from bokiflow.model.json_values import as_json
+from bokiflow.model.outcomes import as_json
 from bokiflow.runtime import in_workflow
-from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
+from bokiflow.runtime.calls import Call, Registry, Workflow, check_call, named
 from bokilib.append.log import Log
 from bokilib.records import tags
 

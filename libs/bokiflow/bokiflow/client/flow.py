@@ -26,11 +26,11 @@ from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
 from bokiflow.execute.traces import Spans, Tracing
 from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import forks, inspection
-from bokiflow.history.fork_rules import forked
+from bokiflow.history.forks import forked
 from bokiflow.history.inspection import BlockedWorkflow, Known, StartedCall
 from bokiflow.model import records
-from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Ended, Started
+from bokiflow.model.outcomes import digest
 from bokiflow.runtime.calls import Call, Workflow, check_call
 from bokilib.append.log import Log, Tokens
 from bokilib.errors import AppendUnknown

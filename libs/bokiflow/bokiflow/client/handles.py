@@ -16,8 +16,7 @@ from bokiflow.history.inspection import Done
 from bokiflow.history.instance_state import Status, status_of
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
-from bokiflow.model.json_values import as_json
-from bokiflow.model.outcomes import cancellation_text, error_of, missing_class
+from bokiflow.model.outcomes import as_json, cancellation_text, error_of, missing_class
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
 from bokilib.records import tags

@@ -23,7 +23,7 @@ from bokiflow.client.flow import Flow, check_id, check_same
 from bokiflow.history import inspection
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
-from bokiflow.model.json_values import as_json
+from bokiflow.model.outcomes import as_json
 from bokiflow.runtime.calls import Call
 from bokilib.records.contribution import Contribution
 

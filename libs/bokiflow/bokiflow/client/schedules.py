@@ -23,10 +23,9 @@ import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow.client.by_attribute import newest_start
-from bokiflow.client.by_name import named
 from bokiflow.errors import IdExpired
 from bokiflow.history import inspection
+from bokiflow.history.inspection import newest_start
 from bokiflow.history.instance_state import Status, status_of
 from bokiflow.model import cron, records, schedule_rules
 from bokiflow.model.cron import Skipped, Timing
@@ -47,7 +46,7 @@ from bokiflow.model.schedule_rules import (
     served_lateness_patch,
 )
 from bokiflow.runtime import in_workflow
-from bokiflow.runtime.calls import Call, Registry, Workflow, check_call
+from bokiflow.runtime.calls import Call, Registry, Workflow, check_call, named
 from bokilib.append.log import Log
 from bokilib.pauses import pauses
 from bokilib.records.codec import Json

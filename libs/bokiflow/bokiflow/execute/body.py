@@ -14,8 +14,7 @@ from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.model.outcomes import Names, Outcome, failed, succeeded
 from bokiflow.model.record_batcher import within_bounds
-from bokiflow.runtime.calls import AnyStep
-from bokiflow.runtime.retry_rules import next_delay_s
+from bokiflow.runtime.calls import AnyStep, next_delay_s
 from bokilib.errors import NotEncodable
 
 EXHAUSTED_S: Final = 5.0

@@ -25,8 +25,7 @@ from bokiflow.model.flow_events import Started
 from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime import transactional
 from bokiflow.runtime.calls import AnyStep
-from bokiflow.runtime.commands import RunStep
-from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.commands import RunStep, TakeLock
 from bokiflow.runtime.transactional import FinishedPart, ReadyTransaction, RunTransaction, StagedTransaction
 
 log = get_logger(__name__)

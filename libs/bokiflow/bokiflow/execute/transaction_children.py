@@ -33,12 +33,10 @@ from bokiflow.execute.record_builder import ABANDONED
 from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import inspection
 from bokiflow.model import records
-from bokiflow.model.digests import digest
 from bokiflow.model.flow_events import Attempted, Cancelled, EnclosingTransaction, Ended, Started
-from bokiflow.model.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class, unfit_value
+from bokiflow.model.outcomes import Failure, cancellation_text, digest, error_of, lost_class, missing_class, unfit_value
 from bokiflow.runtime.calls import IN_TRANSACTION, Caller, Workflow, names_of
-from bokiflow.runtime.transaction_parts import ONE_PART
-from bokiflow.runtime.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
+from bokiflow.runtime.transactional import ONE_PART, RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.errors import AppendUnknown
 from bokilib.records.contribution import Contribution, joined
 

@@ -10,9 +10,16 @@ import msgspec
 import boki
 from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow.errors import ResultExpired
-from bokiflow.history import partition_fold
-from bokiflow.history.instance_state import InstanceState, LockWait, Status, state_after, status_of
-from bokiflow.history.partition_fold import PartitionFold, starts_of
+from bokiflow.history import instance_state
+from bokiflow.history.instance_state import (
+    InstanceState,
+    LockWait,
+    PartitionFold,
+    Status,
+    starts_of,
+    state_after,
+    status_of,
+)
 from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
@@ -42,6 +49,47 @@ from bokilib.append.log import Log
 from bokilib.errors import ForeignRecord, NoPayloadHook, PayloadHookFailed, UnknownEvent
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
+
+
+async def newest_start(log: Log, group: str, attribute: str, value: str) -> tuple[int, str] | None:
+    """Read the start and the id of the newest workflow of a group with an attribute; None if there is none.
+
+    It may be an older workflow whose end was repeated since; the ids of the workflows after it follow from it.
+    """
+    position = await log.book.now(consistency="linearizable")
+    wanted = [tags.flow_attribute(partition, attribute, value) for partition in range(tags.PARTITIONS)]
+    found: tuple[int, str] | None = None
+    for record in await log.book.read_prev_many([(tag, position) for tag in wanted]):
+        if record is None:
+            continue
+        for event in PICKER.of(record.seqnum, await log.open(record)):
+            began = _began(record.seqnum, event)
+            if began is None or (began.group, began.attributes.get(attribute)) != (group, value):
+                continue
+            if found is None or began.start > found[0]:
+                found = began.start, began.id
+    return found
+
+
+class _Began(NamedTuple):
+    """The start of a workflow, as one of its events has it."""
+
+    id: str
+    start: int
+    group: str
+    attributes: Mapping[str, str]
+
+
+def _began(seqnum: int, event: AnyFlowEvent) -> _Began | None:
+    """Return the start of the workflow of an event in an attribute's stream: a start, a rewritten history or a repeated end."""
+    if isinstance(event, Started):
+        return _Began(event.id, seqnum, event.group, event.attributes)
+    if isinstance(event, Claimed):
+        return _Began(event.id, event.start, event.group, event.attributes)
+    if isinstance(event, Tombed):
+        return _Began(event.id, event.ended.start, event.ended.group, event.ended.attributes)
+    return None
+
 
 STATES_AT_ONCE: Final = 1_024
 """Fences that one request reads."""
@@ -278,7 +326,7 @@ async def _living(log: Log, group: str) -> list[tuple[str, int, InstanceState]]:
     async for item in log.book.read(tags=wanted, start=1, stop=position + 1):
         if isinstance(item, boki.Gap):
             continue  # trimmed starts are in a checkpoint, or their workflows have ended
-        partition_fold.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
+        instance_state.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
     starts = {id: start for fold in folds.values() for id, start in fold.ids.items()}
     states = await newest_of(log, list(starts))
     return [

@@ -25,7 +25,7 @@ from bokiflow.locks.lock_reading import AT_ONCE
 from bokiflow.model import lock_rules
 from bokiflow.model.lock_rules import PICKER, Checkpoint, Enqueued, LockTrim, LockView, Queue
 from bokiflow.model.outcomes import Outcome, failed
-from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.commands import TakeLock
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
 from bokilib.pauses import pauses

@@ -1,4 +1,4 @@
-"""Outcomes of steps, children and workflows: their format in the log, and the errors that are rebuilt from it. Pure.
+"""Arguments and outcomes of steps, children and workflows: their format in the log, and the errors that are rebuilt from it. Pure.
 
 A workflow gets the same outcome live and in a replay: a live result also passes through JSON, and an error is rebuilt from its class, its
 arguments and its attributes, as far as they are JSON.
@@ -14,22 +14,84 @@ A class is looked up by its name, and only in modules in which the name led to t
 
 Every error can be stored: text that UTF-8 cannot encode is escaped, long text is cut, and arguments that are not JSON or too large become
 text. The stack trace, notes, cause and grouped errors are kept beside it, within bounds.
+
+Arguments and results are JSON by `bokilib.records.codec`, with tuples as lists, since functions take and return several values. Two calls
+are compared by the digests of their arguments. Arguments of a workflow are JSON and always have a digest. Arguments of a step may be any
+objects (a client, an open file). They have a digest only if they are JSON; the step's key, which is its place in the code, identifies the
+call anyway.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
+import xxhash
 
 from bokiflow.errors import NonDeterminism, StepFailed
-from bokiflow.model.json_values import as_json
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import Json, check_json
+from bokilib.records.codec import Json, check_json, dump_model, to_json
+
+
+def as_json(value: object) -> Json:
+    """Return a value of a user's type as JSON. Raises NotEncodable."""
+    if type(value) in (str, int, bool, type(None)):
+        return check_json(value)
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
+    except (TypeError, ValueError, RecursionError):
+        return to_json(value)  # raises an error that names the wrong value
+    return check_json(_lists(plain))
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_lists(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _lists(one) for key, one in value.items()}
+    return value
+
+
+V = TypeVar("V")
+_encoder: Final = msgspec.json.Encoder(order="sorted")
+NONE: Final = ""
+
+
+def digest(value: Json) -> str:
+    """Return the digest of JSON, which ignores the order of keys."""
+    return xxhash.xxh3_64_hexdigest(_encoder.encode(value))
+
+
+def digest_of_call(args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """Return the digest of a step's arguments; "" if they are not JSON."""
+    try:
+        return digest(as_json([list(args), dict(options)]))
+    except NotEncodable:
+        return NONE
+
+
+def copied(value: V) -> V:
+    """Copy an argument of a step, so that the step and the workflow do not see each other's later changes.
+
+    Containers, dataclasses, Structs and models are copied; other objects (a client, an open file) are shared.
+    """
+    if isinstance(value, list | tuple | set | dict) and type(value) in (list, tuple, set, dict):
+        if isinstance(value, dict):
+            return cast(V, {copied(key): copied(item) for key, item in value.items()})
+        return cast(V, type(value)(copied(item) for item in value))
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
+        try:
+            return copy.deepcopy(value)
+        except Exception:  # noqa: BLE001 - it contains an object that cannot be copied, and is shared like that object
+            return value
+    return value
+
 
 MESSAGE_CHARS: Final = 4_096
 FACTS_BYTES: Final = 65_536
@@ -41,7 +103,7 @@ GROUPED: Final = 16
 """The most errors of a group that are kept."""
 DEPTH: Final = 4
 """The most levels of causes and groups that are kept."""
-CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
+CANCELLED: Final = "bokiflow.errors:WorkflowCancelled"
 INTERRUPTED: Final = "bokiflow.errors:StepInterrupted"
 AGAIN: Final = "raised again by the workflow:"
 """Text between the stack trace of a step or child and that of the workflow."""

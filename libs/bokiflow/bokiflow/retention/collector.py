@@ -22,9 +22,8 @@ from boki_common.limits import READ_TAGS
 from boki_common.logs import get_logger
 from boki_common.metrics import COUNTER, GAUGE, MetricDefinition, Metrics
 from bokiflow.client.flow import Flow
-from bokiflow.history import history_checkpoint, inspection, partition_fold
-from bokiflow.history.instance_state import InstanceState, state_after
-from bokiflow.history.partition_fold import PartitionFold
+from bokiflow.history import history_checkpoint, inspection, instance_state
+from bokiflow.history.instance_state import InstanceState, PartitionFold, state_after
 from bokiflow.model import records
 from bokiflow.model.flow_events import (
     INCOMING,
@@ -517,7 +516,7 @@ class Collector:
                 for tag in item.tags:
                     if tag in sent:
                         self._folds[sent[tag]].sent(item.time_ms)
-                partition_fold.apply(self._folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
+                instance_state.apply(self._folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
             for one in some:
                 self._folds[one].position = place
                 self._ended[one] = max(self._ended.get(one, 0), self._folds[one].collected)
@@ -553,7 +552,7 @@ class Collector:
             ids = self._folds[one].ids
             if not ids:
                 continue
-            events = partition_fold.checkpoint(self._group, one, ids, place, self._ended.get(one, 0))
+            events = instance_state.checkpoint(self._group, one, ids, place, self._ended.get(one, 0))
             tag = tags.flow_part(self._group, one)
             expect: dict[str, int | None] = {tags.flow_partition_owner(self._group, one): claims[one]}
             for event in events:

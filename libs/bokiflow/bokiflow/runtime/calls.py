@@ -2,6 +2,10 @@
 
 Outside of workflows, and in the body of a step, a step is the function that it was made from. In a workflow its body runs outside of the
 code, and its outcome is recorded. A workflow that awaits another workflow has it as a child; `call` returns what a client starts.
+
+Attempts of a step are not recorded, only its last outcome is. So a worker that takes the workflow over counts from the first attempt.
+
+A workflow can be called by its name (`named`): a program that starts it need not have its code, since a worker that has it runs it.
 """
 
 from __future__ import annotations
@@ -29,13 +33,50 @@ from typing import (
     get_origin,
 )
 
+import msgspec
+
 from boki_common.errors import InvalidArgument
-from bokiflow.errors import NotInWorkflow
-from bokiflow.model.json_values import as_json
+from bokiflow.errors import NotInWorkflow, NotRegistered
+from bokiflow.model.outcomes import as_json
 from bokiflow.runtime import flow_loop
-from bokiflow.runtime.retry_rules import ONCE, Retry
 from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, check_type, copy_json, from_json
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The number of attempts of a step, and the delays between them.
+
+    Attributes:
+        attempts: the most attempts, the first included.
+        delay_s: seconds before the second attempt.
+        backoff: the factor by which each further delay grows.
+        most_s: the longest delay in seconds.
+        on: classes of errors that are retried; all others fail the step at once.
+    """
+
+    attempts: int = 3
+    delay_s: float = 1.0
+    backoff: float = 2.0
+    most_s: float = 100.0
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.delay_s < 0 or self.backoff < 1 or self.most_s < 0 or not self.on:
+            raise InvalidArgument(
+                "expected at least one attempt, delays of at least 0 s, a backoff of at least 1 and some class of errors, "
+                f"found {self}"
+            )
+
+
+ONCE = Retry(attempts=1)
+
+
+def next_delay_s(retry: Retry, attempt: int, error: BaseException) -> float | None:
+    """Return the seconds until the next attempt; None if there is none. `attempt`: the one that failed, counted from 1."""
+    if attempt >= retry.attempts or not isinstance(error, retry.on):
+        return None
+    return min(retry.most_s, retry.delay_s * retry.backoff ** min(attempt - 1, 1_000))
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -318,3 +359,18 @@ def check_call(found: object) -> None:
         found.close()
     name = workflow.__name__ if isinstance(workflow, Workflow) else "workflow"
     raise InvalidArgument(f"expected {name}.call(...), found {words}", expected=f"{name}.call(...)", found=words)
+
+
+def named(app: Registry, name: str) -> Workflow[..., Any]:
+    """Return the workflow of this name, or a stand-in that can be started here and runs in another process."""
+    try:
+        return app.find(name)
+    except NotRegistered:
+        return Workflow(_elsewhere, name, "")
+
+
+async def _elsewhere(*args: Any, **options: Any) -> Any:
+    """Stand in for a workflow of another program. Workers find its code by name, so this is never called."""
+    raise NotRegistered(
+        f"expected to start a workflow of another program by its name, found a call with {args} and {options}"
+    )

@@ -9,6 +9,8 @@ All three run the code, so they are called from a callback of the outer loop, ne
 - Results that are delivered live are the same objects that a replay would deliver (`outcomes`).
 - The result of a snapshot read (`look`) is delivered before anything else, as of `reads.cursor`. So a replay reads as of the same position,
   at the same point of the history.
+
+- Each value of a signal is received once. Values and waiting tasks of a topic are served in order of arrival.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
@@ -28,14 +30,16 @@ from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
 from bokiflow.model import flow_events as events
 from bokiflow.model.delivery_order import OrderedEvent, Own
-from bokiflow.model.digests import copied, digest, digest_of_call
 from bokiflow.model.flow_events import Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
-from bokiflow.model.json_values import as_json
 from bokiflow.model.outcomes import (
     CANCELLED_OUTCOME,
     Names,
     Outcome,
+    as_json,
     cancellation_text,
+    copied,
+    digest,
+    digest_of_call,
     error_of,
     failed,
     is_rebuilt,
@@ -51,19 +55,70 @@ from bokiflow.runtime.commands import (
     CancelTimer,
     ChildStart,
     Command,
+    LockEntries,
+    LockEntry,
     RunStep,
     SetTimer,
     SnapshotRead,
     SnapshotReads,
+    TakeLock,
 )
 from bokiflow.runtime.flow_loop import FlowLoop, FlowTask
-from bokiflow.runtime.lock_entries import LockEntries, LockEntry, TakeLock
-from bokiflow.runtime.signals import SignalQueue
-from bokiflow.runtime.transaction_parts import TransactionParts
-from bokiflow.runtime.transactional import RunTransaction, TransactionalStore, check_store
+from bokiflow.runtime.transactional import RunTransaction, TransactionalStore, TransactionParts, check_store
 from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge, NotEncodable
 from bokilib.records.codec import Json
+
+
+class SignalQueue:
+    """The signals of one workflow.
+
+    Attributes:
+        values: values that were not received.
+        receivers: futures of tasks that wait; some may be cancelled.
+    """
+
+    def __init__(self, unreceived: Iterable[tuple[str, Any]] = ()) -> None:
+        """`unreceived`: (topic, value) pairs that the run before a restart did not receive."""
+        self.values: Final[defaultdict[str, deque[Any]]] = defaultdict(deque)
+        self.receivers: Final[dict[str, deque[asyncio.Future[Any]]]] = {}
+        for topic, value in unreceived:
+            self.values[topic].append(value)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that a task waits for."""
+        return [topic for topic, waiting in self.receivers.items() if waiting]
+
+    @property
+    def unreceived(self) -> list[tuple[str, Any]]:
+        """The (topic, value) pairs that were not received."""
+        return [(topic, value) for topic, values in self.values.items() for value in values]
+
+    def deliver(self, topic: str, value: Any) -> asyncio.Future[Any] | None:
+        """Return the future that gets a value; None if no task waits, then the value is kept."""
+        receivers = self.receivers.get(topic)
+        while receivers:
+            receiver = receivers.popleft()
+            if not receiver.done():
+                return receiver
+        self.values[topic].append(value)
+        return None
+
+    async def receive(self, topic: str, loop: asyncio.AbstractEventLoop) -> Any:
+        """Wait for the next value of a topic."""
+        values = self.values.get(topic)
+        if values:
+            return values.popleft()
+        receiver: asyncio.Future[Any] = loop.create_future()
+        self.receivers.setdefault(topic, deque()).append(receiver)
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            if receiver.done() and not receiver.cancelled():  # the value came at the moment of the cancellation
+                self.values[topic].appendleft(receiver.result())
+            raise
+
 
 _UNIT: Final = 2.0**-53
 MESSAGE_CHARS: Final = 200

@@ -6,21 +6,24 @@ book. A transaction that loses a conflict runs again, unless another worker runs
 A store that stages transactions (`StagingStore`) runs their bodies itself and commits them with others of its process, in one record. The
 workflow stands still only while its record is composed and appended; a body that takes long runs again outside of that.
 
-If the store is a `SharedStore`, a workflow that a transaction calls is a part of the transaction (`family`): its own transactions are not
-committed, but returned to the caller.
+If the store is a `SharedStore`, a workflow that a transaction calls is a part of the transaction: its own transactions are not committed,
+but returned to the caller (`TransactionParts`).
+
+- A part begins with the context of the transaction and with all writes of earlier parts. So parts run one after the other.
+- If the workflow fails, its reads count for the transaction, and its writes do not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 import boki
-from boki_common.errors import BokiError, Conflict, Trimmed
+from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from boki_common.runtime.bodies import interrupted
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NonDeterminism, UnfitStore
@@ -32,6 +35,44 @@ from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown, AtomicTooLarge, Fenced
 from bokilib.pauses import pauses
 from bokilib.records.contribution import Contribution
+
+ONE_PART: Final = (
+    "expected one part of a transaction at a time, found two at once: await each before the next, "
+    "or move what runs at once out of the transaction"
+)
+
+
+class TransactionParts:
+    """The parts that one workflow adds to the transaction around it.
+
+    Attributes:
+        under_way: True while a part runs.
+    """
+
+    def __init__(self, within: EnclosingTransaction | None) -> None:
+        """`within`: the transaction that the workflow is a part of; None if there is none."""
+        self.under_way = False
+        self._within: Final = within
+        self._done: Final[list[TransactionPart]] = []
+
+    def add(self, several: Iterable[TransactionPart]) -> None:
+        self._done.extend(several)
+
+    def next(self) -> EnclosingTransaction | None:
+        """Return what the next part begins with; None if the workflow is in no transaction.
+
+        Raises:
+            InvalidArgument: another part is under way.
+        """
+        if self._within is None:
+            return None
+        if self.under_way:
+            raise InvalidArgument(ONE_PART)
+        return EnclosingTransaction(self._within.context, (*self._within.parts, *self._done))
+
+    def for_caller(self, *, failed: bool) -> tuple[TransactionPart, ...]:
+        """Return the parts that the transaction gets when the workflow ends."""
+        return tuple(TransactionPart(one.read) if failed else one for one in self._done)
 
 
 class StoreTransaction(Protocol):

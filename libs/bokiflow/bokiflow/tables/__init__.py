@@ -9,7 +9,6 @@ Read in this order: `schema` (columns and modes), `rows` (from records to what i
 several steps), `upkeep` (retention).
 """
 
-from bokiflow.tables.carrying import TablesCarried
 from bokiflow.tables.errors import (
     ForeignWrite,
     NotHeld,
@@ -28,7 +27,7 @@ from bokiflow.tables.schema import Kind, Mode, Schema
 from bokiflow.tables.swap_rules import OneRow
 from bokiflow.tables.tables import Tables
 from bokiflow.tables.transactions import Transaction
-from bokiflow.tables.upkeep import Settled
+from bokiflow.tables.upkeep import Settled, TablesCarried
 
 __all__ = [
     "ForeignWrite",

@@ -16,9 +16,7 @@ from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokiflow.tables.errors import TableUnavailable, WriteUnknown
 from bokiflow.tables.ports import TablePort
-from bokiflow.tables.rows import RowKey, to_store
-from bokiflow.tables.schema import Schema
-from bokiflow.tables.table_events import Written
+from bokiflow.tables.schema import RowKey, Schema, Written, to_store
 
 ROWS: Final = 1_000
 FIRST_DELAY_S: Final = 0.05

@@ -36,8 +36,7 @@ from bokiflow.tables.cassandra_types import (
     to_database,
 )
 from bokiflow.tables.errors import TableRefused, TableUnavailable, WriteUnknown
-from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
-from bokiflow.tables.schema import KEY, NAME, Schema
+from bokiflow.tables.schema import ABSENT, KEY, NAME, VERSION, Cell, RowKey, Schema, Stored
 from bokiflow.tables.swap_rules import OP, OUTCOME, Standing, Swap
 from bokilib.pauses import pauses
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from bokiflow.tables.errors import TableRefused
-from bokiflow.tables.rows import ABSENT, NO_ROW, VERSION
-from bokiflow.tables.schema import KEY, Kind, Mode, Schema
+from bokiflow.tables.schema import ABSENT, KEY, NO_ROW, VERSION, Kind, Mode, Schema
 from bokiflow.tables.swap_rules import NOTHING, OP, OUTCOME, Standing, Swap
 
 CQL: Final[Mapping[Kind, str]] = {"text": "text", "int": "bigint", "float": "double", "bool": "boolean", "json": "text"}

@@ -27,14 +27,13 @@ import xxhash
 from boki_common.errors import BokiError, InvalidArgument
 from bokiflow.errors import LockRefused, NotInWorkflow
 from bokiflow.locks.locks import lock
-from bokiflow.model.json_values import as_json
 from bokiflow.model.lock_rules import NAME_BYTES
+from bokiflow.model.outcomes import as_json
 from bokiflow.runtime.calls import Step, StepOptions, context
 from bokiflow.runtime.in_workflow import transact
 from bokiflow.runtime.instance import Instance
 from bokiflow.tables.errors import WrittenUnlocked
-from bokiflow.tables.rows import Change, RowKey, TableRow, changed, put
-from bokiflow.tables.schema import check_cells, check_key, check_mode
+from bokiflow.tables.schema import Change, RowKey, TableRow, changed, check_cells, check_key, check_mode, put
 from bokiflow.tables.tables import Tables
 from bokiflow.tables.transactions import Transaction
 from bokilib.pauses import pauses

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from bokiflow.tables.errors import TableRefused, WriteUnknown
-from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
-from bokiflow.tables.schema import KEY, Kind, Mode, Schema
+from bokiflow.tables.schema import ABSENT, KEY, VERSION, Cell, Kind, Mode, RowKey, Schema, Stored
 from bokiflow.tables.swap_rules import NOTHING, Standing, Swap
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from bokiflow.tables.rows import RowKey, Stored
-from bokiflow.tables.schema import Schema
+from bokiflow.tables.schema import RowKey, Schema, Stored
 from bokiflow.tables.swap_rules import Standing, Swap
 
 

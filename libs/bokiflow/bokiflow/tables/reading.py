@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bokiflow.tables.errors import RowsMoved
-from bokiflow.tables.rows import RowKey, TableRow, after
-from bokiflow.tables.table_events import Written
+from bokiflow.tables.schema import RowKey, TableRow, Written, after
 from bokilib.records import tags
 
 

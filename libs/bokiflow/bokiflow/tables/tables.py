@@ -35,10 +35,20 @@ from bokiflow.tables import swapping, upkeep, versions
 from bokiflow.tables.applier import Applier
 from bokiflow.tables.errors import TableRefused, TableUnavailable
 from bokiflow.tables.ports import TablePort
-from bokiflow.tables.rows import RowKey, TableRow, stored_row
-from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema, merged
+from bokiflow.tables.schema import (
+    PICKER,
+    Made,
+    RowKey,
+    Schema,
+    TableRow,
+    Written,
+    check_key,
+    check_mode,
+    check_schema,
+    merged,
+    stored_row,
+)
 from bokiflow.tables.swap_rules import OneRow
-from bokiflow.tables.table_events import PICKER, Made, Written
 from bokiflow.tables.transactions import Opened, Transaction
 from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName

@@ -18,9 +18,21 @@ import boki
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow.tables.errors import RowsMoved, TableBehind
 from bokiflow.tables.reading import Ask, Reading
-from bokiflow.tables.rows import Change, RowKey, TableRow, changed, put, written
-from bokiflow.tables.schema import Schema, check_cells, check_key, check_mode
-from bokiflow.tables.table_events import PICKER, Made, Written
+from bokiflow.tables.schema import (
+    PICKER,
+    Change,
+    Made,
+    RowKey,
+    Schema,
+    TableRow,
+    Written,
+    changed,
+    check_cells,
+    check_key,
+    check_mode,
+    put,
+    written,
+)
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.codec import Json, JsonObject

@@ -16,9 +16,7 @@ from bokiflow.client.flow import Flow
 from bokiflow.history import inspection
 from bokiflow.tables.errors import VersionsGone
 from bokiflow.tables.ports import TablePort
-from bokiflow.tables.rows import RowKey, TableRow, stored_row
-from bokiflow.tables.schema import Schema
-from bokiflow.tables.table_events import PICKER, Collected, Written
+from bokiflow.tables.schema import PICKER, Collected, RowKey, Schema, TableRow, Written, stored_row
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution

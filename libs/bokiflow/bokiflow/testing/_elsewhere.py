@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from boki_common.errors import UsageError
-from bokiflow.client.named_app import named_app
+from bokiflow.client.app import named_app
 from bokiflow.client.replayer import replay
 from bokiflow.errors import NonDeterminism
 

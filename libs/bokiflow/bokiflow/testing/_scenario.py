@@ -19,8 +19,7 @@ from bokiflow.client.app import App
 from bokiflow.client.replayer import export, replay
 from bokiflow.errors import NonDeterminism
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Started, Stepped
-from bokiflow.model.json_values import as_json
-from bokiflow.model.outcomes import Outcome
+from bokiflow.model.outcomes import Outcome, as_json
 from bokiflow.runtime.calls import Call
 from bokiflow.worker.worker import Worker
 from bokilib.append.log import Log

@@ -11,8 +11,8 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError, Conflict, Trimmed
-from bokiflow.history import partition_fold
-from bokiflow.history.partition_fold import PartitionFold
+from bokiflow.history import instance_state
+from bokiflow.history.instance_state import PartitionFold
 from bokiflow.model.flow_events import PICKER, Leaving, PartitionClaimed
 from bokilib.append.log import Log, Read
 from bokilib.records import tags
@@ -145,6 +145,6 @@ class PartitionOwner:
         async for item in self._log.book.read(tags=wanted, start=1, stop=last + 1):
             if isinstance(item, boki.Gap):
                 continue  # trimmed workflows are in a checkpoint, or have ended
-            partition_fold.apply(folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
+            instance_state.apply(folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
         found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
         return [id for _, id in found if tags.partition_of(id) in folds]

@@ -1,5 +1,5 @@
 """Transactions and their commit.
 
 Read `transaction_rules` (reads and writes), `open_snapshot` and `transactions`; then `group_rules`, `turns` and `group_commit`, which runs
-`jobs` through `bodies`. `shared_parts` is the format of transactions that run in several processes.
+`jobs` through `bodies`.
 """

@@ -23,18 +23,20 @@ from bokilib.records.codec import Json, JsonObject
 from bokilib.records.contribution import Contribution
 from bokilib.records.isolation import Isolation
 from bokistore.commit.open_snapshot import OpenSnapshot
-from bokistore.commit.shared_parts import (
+from bokistore.commit.transaction_rules import (
     Context,
+    Overlay,
     Staged,
+    Staging,
     decode_read,
     decode_written,
     encode_context,
     encode_read,
     encode_written,
 )
-from bokistore.commit.transaction_rules import Overlay, Staging
 from bokistore.errors import InTransaction
 from bokistore.model import directory_rules
+from bokistore.model.directory_rules import Subject
 from bokistore.model.events import AnyEvent, Commit, Deleted, Entry, Expires, Ops
 from bokistore.model.fold import View, apply_all
 from bokistore.model.operations import (
@@ -50,7 +52,6 @@ from bokistore.model.operations import (
     Set,
     checked,
 )
-from bokistore.model.subjects import Subject
 from bokistore.read.snapshot import value_at, whole_value
 from bokistore.read.snapshot_reads import Views
 

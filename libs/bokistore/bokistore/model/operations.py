@@ -1,4 +1,6 @@
-"""Operations on an object. Pure, and total: one that is not possible changes nothing, for every reader and at any time.
+"""Operations on an object, paths into it, and differences of its states. Pure.
+
+Operations are total: one that is not possible changes nothing, for every reader and at any time.
 
 An operation without a condition is in the log before it is known whether it is possible. All readers have to come to the same result
 without looking at other objects, so an error is a value, and the state stays as it was.
@@ -15,20 +17,70 @@ without looking at other objects, so an error is a value, and the state stays as
 
 An object is a JSON object; it exists from its first operation that was possible. States share their unchanged parts, so none is ever
 changed in place.
+
+A path leads into an object: `a.b.0.c`. Its keys are separated by dots; a dot of a key is written `\\.`, a backslash `\\`. The empty path is
+the object itself, so no path has an empty key alone; `a.` has one after `a`. In an array a key of digits is an index. Up to 64 keys.
+
+`differences` compares two states. A change is (path, before, after), with MISSING where there was or is nothing. Objects are compared key
+by key, arrays index by index; applied in order (set `after`, or delete) they turn one state into the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokilib.records.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
 from bokistore.errors import OperationFailed
-from bokistore.model.dotted_paths import Keys, index_of, parse
+
+Keys: TypeAlias = tuple[str, ...]
+
+DEPTH: Final = 64
+_KEY: Final = re.compile(r"(?:[^.\\]|\\[.\\])*")
+_ESCAPE: Final = re.compile(r"\\(.)")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+@lru_cache(maxsize=4_096)
+def parse(path: str) -> Keys:
+    """Return the keys of a path. Raises InvalidArgument."""
+    if not isinstance(path, str):
+        raise InvalidArgument(f"expected a path like 'a.b.0', found {type(path).__name__}")
+    if path == "":
+        return ()
+    keys = []
+    at = 0
+    while True:
+        found = _KEY.match(path, at)
+        assert found is not None, "it matches nothing too"
+        keys.append(_ESCAPE.sub(r"\1", found[0]))
+        at = found.end()
+        if at == len(path):
+            break
+        if path[at] != ".":
+            raise InvalidArgument(
+                f"expected '\\.' or '\\\\' for a dot or a backslash of a key, found {path[at : at + 2]!r} in {path!r:.80}"
+            )
+        at += 1
+    if len(keys) > DEPTH:
+        raise InvalidArgument(f"expected a path of up to {DEPTH} keys, found {len(keys)}", found=len(keys))
+    return tuple(keys)
+
+
+def join(keys: Iterable[str | int]) -> str:
+    """Return the path of keys."""
+    return ".".join(str(key).replace("\\", "\\\\").replace(".", "\\.") for key in keys)
+
+
+def index_of(key: str) -> int | None:
+    """Return the array index that a key names, or None."""
+    return int(key) if _INDEX.fullmatch(key) else None
 
 
 class Missing:
@@ -304,3 +356,52 @@ def _kind(value: MaybeJson) -> str:
         return "nothing"
     names = {dict: "an object", list: "an array", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
+
+
+class Change(NamedTuple):
+    """A path at which two states differ."""
+
+    path: str
+    before: MaybeJson
+    after: MaybeJson
+
+
+def differences(before: JsonObject | Missing, after: JsonObject | Missing) -> list[Change]:
+    """Return the changes in the order in which they can be applied; their values are copies.
+
+    If one of the states does not exist, it is one change with the empty path.
+    """
+    found: list[Change] = []
+    _compare((), before, after, found)
+    return [Change(change.path, _copy(change.before), _copy(change.after)) for change in found]
+
+
+def _copy(value: MaybeJson) -> MaybeJson:
+    return value if isinstance(value, Missing) else copy_json(value)
+
+
+def _compare(keys: tuple[str | int, ...], before: MaybeJson, after: MaybeJson, found: list[Change]) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            _compare((*keys, key), before.get(key, MISSING), after.get(key, MISSING), found)
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            if index < min(len(before), len(after)):
+                _compare((*keys, index), before[index], after[index], found)
+            elif index < len(after):
+                found.append(Change(join((*keys, index)), MISSING, after[index]))
+        for index in reversed(range(len(after), len(before))):
+            found.append(Change(join((*keys, index)), before[index], MISSING))
+    elif not same(before, after):
+        found.append(Change(join(keys), before, after))
+
+
+def same(one: MaybeJson, other: MaybeJson) -> bool:
+    """Return whether two values are the same JSON: True is not 1, and 1.0 is not 1."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same(left, right) for left, right in zip(one, other, strict=True))
+    return one == other

@@ -22,8 +22,8 @@ from bokilib.append.log import Log, Read
 from bokilib.ports import ConsistencyName
 from bokilib.retention.checkpoint_rules import CheckpointPart, WholeCheckpoint, newest_first
 from bokistore.errors import HistoryMissing
+from bokistore.model.directory_rules import Subject, parts_of
 from bokistore.model.events import PICKER
-from bokistore.model.subjects import Subject, parts_of
 
 
 class NewestRecords(NamedTuple):

@@ -13,10 +13,9 @@ from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import JsonObject
 from bokistore.model import fold
-from bokistore.model.diff import Change, differences
+from bokistore.model.directory_rules import Subject, subjects_of
 from bokistore.model.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
-from bokistore.model.operations import AnyOperation
-from bokistore.model.subjects import Subject, subjects_of
+from bokistore.model.operations import AnyOperation, Change, differences
 from bokistore.read.snapshot import whole_value
 from bokistore.read.snapshot_reads import Views
 

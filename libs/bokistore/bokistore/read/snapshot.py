@@ -7,9 +7,8 @@ from typing import Final, cast
 
 from bokilib.records.codec import Json, JsonObject, copy_json
 from bokistore.model import directory_rules
-from bokistore.model.dotted_paths import parse
 from bokistore.model.fold import View
-from bokistore.model.operations import Missing, look
+from bokistore.model.operations import Missing, look, parse
 from bokistore.read.snapshot_reads import Views
 
 

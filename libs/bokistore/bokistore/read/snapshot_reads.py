@@ -31,10 +31,9 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Envelope
 from bokistore.model import directory_rules, fold, view_format
-from bokistore.model.directory_rules import Directory
+from bokistore.model.directory_rules import Directory, Subject, of_bucket
 from bokistore.model.events import PICKER, AnyEvent, needed_ms
 from bokistore.model.fold import View
-from bokistore.model.subjects import Subject, of_bucket
 from bokistore.read.checkpoint_reads import CheckpointReads, NewestRecords
 from bokistore.read.followed import FollowedViews
 from bokistore.read.view_cache import CACHED_VIEWS, KnownView, ViewCache

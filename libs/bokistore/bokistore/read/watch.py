@@ -12,9 +12,9 @@ from typing import NamedTuple
 import boki
 from bokilib.records import tags
 from bokilib.records.codec import JsonObject
-from bokistore.model.diff import Change, differences
 from bokistore.model.events import PICKER
 from bokistore.model.fold import View, after_record
+from bokistore.model.operations import Change, differences
 from bokistore.read.snapshot import whole_value
 from bokistore.read.snapshot_reads import Views
 

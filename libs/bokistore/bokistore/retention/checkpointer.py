@@ -35,9 +35,9 @@ from bokilib.retention.rewritten_states import State as CarriedState
 from bokilib.retention.rewritten_states import append_states
 from bokilib.retention.trimmer import Trimmer
 from bokistore.model import directory_rules, fold
+from bokistore.model.directory_rules import Subject
 from bokistore.model.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended
 from bokistore.model.fold import View
-from bokistore.model.subjects import Subject
 from bokistore.read.snapshot_reads import Views
 
 PART_DATA_BYTES: Final = PART_BYTES - 4_096

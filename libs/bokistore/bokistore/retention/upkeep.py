@@ -20,10 +20,9 @@ from bokilib.records.conflict_rules import Expected
 from bokilib.records.tags import bucket_of
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
-from bokistore.model.directory_rules import SEPARATOR, TIMES, Directory
+from bokistore.model.directory_rules import SEPARATOR, TIMES, Directory, Subject, of_bucket, subjects_of
 from bokistore.model.events import LIBRARY, PICKER, AnyEvent, Entry
 from bokistore.model.fold import View
-from bokistore.model.subjects import Subject, of_bucket, subjects_of
 from bokistore.retention.checkpointer import Checkpointer
 
 DUE_SUBJECTS: Final = 4_096

@@ -9,7 +9,7 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import Worker
 from bokiflow.locks.lock_room import LockRoom, Ready
-from bokiflow.runtime.lock_entries import TakeLock
+from bokiflow.runtime.commands import TakeLock
 from bokiflow.testing import in_virtual_time
 from bokilib.append.log import Log
 from bokilib.records import tags

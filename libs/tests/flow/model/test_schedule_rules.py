@@ -9,7 +9,7 @@ from bokiflow.model import schedule_rules
 from bokiflow.model.delivery_order import RecordedEvents
 from bokiflow.model.flow_events import Fired, Invoked, Restarted, Signalled, Started
 from bokiflow.model.history_fold import History
-from bokiflow.model.json_values import as_json
+from bokiflow.model.outcomes import as_json
 from bokiflow.model.schedule_rules import (
     COMMANDS,
     PlannedCall,

@@ -9,7 +9,7 @@ import pytest
 import boki
 from bokiflow.tables import Schema, TableRefused, TableUnavailable, WriteUnknown
 from bokiflow.tables.cassandra_port import CassandraTables
-from bokiflow.tables.rows import RowKey
+from bokiflow.tables.schema import RowKey
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.tables.conftest import HOTEL
 

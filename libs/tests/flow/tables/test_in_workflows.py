@@ -9,7 +9,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
 from bokiflow.tables import MemoryTables, TablePort, Tables, Transaction
-from bokiflow.tables.rows import RowKey
+from bokiflow.tables.schema import RowKey
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive

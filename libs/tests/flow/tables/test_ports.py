@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bokiflow.tables import Schema, TablePort, TableRefused
-from bokiflow.tables.rows import ABSENT, VERSION, RowKey
+from bokiflow.tables.schema import ABSENT, VERSION, RowKey
 from libs.tests.flow.tables.conftest import HOTEL
 
 SEVEN = RowKey("hotel", "seven")

@@ -6,8 +6,7 @@ import pytest
 
 from bokiflow.tables import RowsMoved
 from bokiflow.tables.reading import Reading
-from bokiflow.tables.rows import RowKey, TableRow
-from bokiflow.tables.table_events import Written
+from bokiflow.tables.schema import RowKey, TableRow, Written
 
 A, B, C = (RowKey("t", key) for key in "abc")
 CATALOG = {"table/cat/t": 2}

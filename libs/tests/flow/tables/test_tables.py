@@ -21,7 +21,7 @@ from bokiflow.tables import (
     Transaction,
     WriteUnknown,
 )
-from bokiflow.tables.rows import ABSENT, RowKey
+from bokiflow.tables.schema import ABSENT, RowKey
 from bokilib.append.log import Log
 from bokilib.records.codec import Json
 from libs.tests.flow.tables.conftest import HOTEL, tables_of

@@ -21,7 +21,7 @@ from bokiflow.tables import (
     Transaction,
     VersionsGone,
 )
-from bokiflow.tables.rows import ABSENT, VERSION, RowKey
+from bokiflow.tables.schema import ABSENT, VERSION, RowKey
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive

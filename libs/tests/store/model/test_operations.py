@@ -16,8 +16,7 @@ import boki
 from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, JsonObject
 from bokistore import MISSING, AnyOperation, Delete, Inc, MakeArray, MakeObject, Merge, Missing, Pop, Push, Set
-from bokistore.model.diff import same
-from bokistore.model.operations import Failed, apply, checked, look, merged
+from bokistore.model.operations import Failed, apply, checked, look, merged, same
 from libs.tests.store.strategies import OBJECTS, OPERATIONS, PATHS
 
 

@@ -13,7 +13,7 @@ from bokilib.records.tags import bucket_of, store_object
 from bokilib.retention.checkpoint_rules import FORGET_MS, GRACE_MS, RETENTION_MS
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, HistoryMissing, StoreSettings, Transaction
-from bokistore.model.subjects import Subject, of_bucket
+from bokistore.model.directory_rules import Subject, of_bucket
 from libs.tests.store.conftest import Another, SetClock, book_of
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)

@@ -13,7 +13,7 @@ from bokilib.records.tags import store_checkpoint, store_object
 from bokilib.retention.checkpoint_rules import GRACE_MS, RETENTION_MS
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, Inc, Set, StoreSettings, Transaction
-from bokistore.model.subjects import of_bucket
+from bokistore.model.directory_rules import of_bucket
 from bokistore.retention.checkpointer import Checkpointer
 from libs.tests.store.conftest import Another, SetClock
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokiflow.model.digests import NONE, digest, digest_of_call
+from bokiflow.model.outcomes import NONE, digest, digest_of_call
 
 
 def test_the_order_of_keys_does_not_count_and_values_do() -> None:

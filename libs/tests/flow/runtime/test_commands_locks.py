@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bokiflow.runtime.lock_entries import LockEntries, LockEntry
+from bokiflow.runtime.commands import LockEntries, LockEntry
 
 
 async def test_turns_are_given_in_order_and_passed_by_who_is_cancelled() -> None:

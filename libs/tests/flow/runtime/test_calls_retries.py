@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokiflow.runtime.retry_rules import ONCE, Retry, next_delay_s
+from bokiflow.runtime.calls import ONCE, Retry, next_delay_s
 
 
 def test_delays_grow_up_to_their_bound_and_end_with_the_attempts() -> None:

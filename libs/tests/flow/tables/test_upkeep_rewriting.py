@@ -13,7 +13,7 @@ from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker
 from bokiflow.tables import MemoryTables, Schema, Tables, TablesCarried, TableUnavailable, Transaction, VersionsGone
-from bokiflow.tables.table_events import Made
+from bokiflow.tables.schema import Made
 from bokiflow.tables.versions import floor, raise_floor
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Carrier, Event

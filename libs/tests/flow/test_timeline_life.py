@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokiflow.model.flow_events import Claimed, Ended, Started
 from bokiflow.model.outcomes import Outcome
-from bokiflow_tools.life import Life
+from bokiflow_tools.timeline import Life
 
 STARTED = Started("x", "f", "", [[], {}], 1_000, owner="a")
 ENDED = Ended("x", 1, "f", "", Outcome(1), 2_000)

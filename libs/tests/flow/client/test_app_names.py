@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boki_common.errors import UsageError
-from bokiflow.client.named_app import named_app
+from bokiflow.client.app import named_app
 from libs.tests.flow import lives
 
 

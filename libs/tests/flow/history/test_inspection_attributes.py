@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boki.testing import MemoryCluster
 from bokiflow import App, Flow
-from bokiflow.client.by_attribute import newest_start
+from bokiflow.history.inspection import newest_start
 from libs.tests.flow.shop import Shop
 
 

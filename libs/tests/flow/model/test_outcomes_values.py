@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pydantic
 import pytest
 
-from bokiflow.model.json_values import as_json
+from bokiflow.model.outcomes import as_json
 from bokilib import NotEncodable
 
 

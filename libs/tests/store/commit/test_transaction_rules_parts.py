@@ -6,7 +6,7 @@ import pytest
 
 import boki
 from bokistore import BokiStore
-from bokistore.commit.shared_parts import (
+from bokistore.commit.transaction_rules import (
     Context,
     Staged,
     decode_context,

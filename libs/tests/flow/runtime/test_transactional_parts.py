@@ -6,7 +6,7 @@ import pytest
 
 import boki
 from bokiflow.model.flow_events import EnclosingTransaction, TransactionPart
-from bokiflow.runtime.transaction_parts import TransactionParts
+from bokiflow.runtime.transactional import TransactionParts
 
 FIRST, SECOND = TransactionPart(b"r1", b"w1"), TransactionPart(b"r2", b"w2")
 

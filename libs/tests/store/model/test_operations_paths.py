@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boki
-from bokistore.model.dotted_paths import index_of, join, parse
+from bokistore.model.operations import index_of, join, parse
 
 
 @given(st.lists(st.text(), min_size=1, max_size=64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bokiflow.history.partition_fold import PartitionFold, checkpoint, starts_of
+from bokiflow.history.instance_state import PartitionFold, checkpoint, starts_of
 from bokiflow.model.flow_events import PartitionCheckpoint
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bokiflow.runtime.signals import SignalQueue
+from bokiflow.runtime.instance import SignalQueue
 
 
 async def test_what_came_is_received_once_and_in_order() -> None:

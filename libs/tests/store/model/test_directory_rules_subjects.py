@@ -5,8 +5,8 @@ from __future__ import annotations
 from bokilib.records.tags import bucket_of
 from bokilib.retention.checkpoint_rules import CheckpointPart
 from bokistore import Set
+from bokistore.model.directory_rules import Subject, of_bucket, parts_of, subjects_of
 from bokistore.model.events import Checkpoint, Deleted, DirectoryCheckpoint, DirectoryEnded, Ended, Entry, Ops
-from bokistore.model.subjects import Subject, of_bucket, parts_of, subjects_of
 
 WRITES = Ops("x", (Set("a", 1),))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bokiflow import NotRegistered
-from bokiflow.client.by_name import named
+from bokiflow.runtime.calls import named
 from libs.tests.flow.shop import Shop
 
 

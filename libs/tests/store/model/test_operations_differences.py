@@ -9,8 +9,7 @@ from hypothesis import given
 
 from bokilib.records.codec import JsonObject
 from bokistore import MISSING, Change, Delete, Missing, Set
-from bokistore.model.diff import differences, same
-from bokistore.model.operations import Failed, apply
+from bokistore.model.operations import Failed, apply, differences, same
 from libs.tests.store.strategies import OBJECTS
 
 

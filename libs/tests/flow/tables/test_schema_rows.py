@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bokiflow.tables import ForeignWrite, Schema, TableBehind
-from bokiflow.tables.rows import Cell, RowKey, TableRow, after, changed, put, stored_row, to_store, written
-from bokiflow.tables.rows import Change as RowChange
-from bokiflow.tables.table_events import Written
+from bokiflow.tables.schema import Cell, RowKey, TableRow, Written, after, changed, put, stored_row, to_store, written
+from bokiflow.tables.schema import Change as RowChange
 
 KEY = RowKey("t", "k")
 SCHEMA = Schema("t", {"a": "int", "b": "int", "c": "int"})

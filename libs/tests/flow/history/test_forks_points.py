@@ -10,7 +10,7 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App
-from bokiflow.history.fork_rules import CompletedCall, LeftBehind, forked, left_behind
+from bokiflow.history.forks import CompletedCall, LeftBehind, forked, left_behind
 from bokiflow.model.delivery_order import RecordedEvents, in_order
 from bokiflow.model.flow_events import (
     Attempted,
