@@ -31,7 +31,7 @@ def backup() -> None:
     """Check a copy of a cluster, and make it a cluster of its own.
 
     DIR has the metadata (metadata.db, unless --metadata names a store), copied first, and below it, at most three folders deep, the
-    directories of all bookies, each as of one moment. docs/operating.md says how to copy a cluster that runs.
+    directories of all bookies, each as of one moment. docs/backup.md says how to copy a cluster that runs.
     """
 
 

@@ -1,7 +1,7 @@
 """Judges a backup of a cluster, and makes it a cluster of its own. `boki backup` prints what is found here.
 
 A backup is the metadata, copied first, and a copy of each bookie's directories, each as of one moment, while no sequencer orders
-anything (docs/operating.md). Then
+anything (docs/backup.md). Then
 - what a metalog entry of the backup names was durable before any bookie was copied: no entry that is ordered is missing;
 - a ledger that the metadata says is closed was closed before the bookies were copied: they have all its entries;
 - a ledger that it says is open is recovered when the backup is started, from what the bookies have: all that was acknowledged before

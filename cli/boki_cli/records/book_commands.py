@@ -297,6 +297,8 @@ def trim(
 ) -> int:
     """Drop the oldest records of a book, for everybody and for ever. What is appended later is never touched.
 
+    Not for books of stores, queues and workflows: what they are is in old records, and they trim by themselves.
+
     \b
         boki trim --book flights --before 34359738371
         boki trim --book flights --tag carrier/UA --all
