@@ -41,9 +41,8 @@ from bokistore.model.operations import (
     Set,
 )
 from bokistore.objects import Collection, StoreObject, TxCollection
-from bokistore.read.inspection import Version
-from bokistore.read.snapshot import Snapshot
-from bokistore.read.watch import Watched
+from bokistore.read.inspection import Version, Watched
+from bokistore.read.snapshot_reads import Snapshot
 from bokistore.store import BokiStore, StoreSettings
 
 __all__ = [

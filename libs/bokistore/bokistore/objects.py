@@ -23,7 +23,7 @@ from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, HistoryMissing, NoSuchObject, ResultUnknown
 from bokistore.model.directory_rules import check_collection, object_name
 from bokistore.model.events import Ops
-from bokistore.model.fold import View, after_record, apply_all, gone
+from bokistore.model.fold import View, apply_all, gone
 from bokistore.model.operations import (
     AnyOperation,
     Change,
@@ -39,10 +39,8 @@ from bokistore.model.operations import (
     checked,
 )
 from bokistore.read import inspection
-from bokistore.read.inspection import Version
-from bokistore.read.snapshot import Snapshot, value_at, whole_value
-from bokistore.read.snapshot_reads import Views
-from bokistore.read.watch import Watched, watch
+from bokistore.read.inspection import Version, Watched
+from bokistore.read.snapshot_reads import Snapshot, Views, value_at, whole_value
 
 
 class StoreObject:
@@ -112,7 +110,7 @@ class StoreObject:
                 ) from missing
         _, results = apply_all(before, event.operations)
         if before.seen:
-            self._views.learned(after_record(before, seqnum, [event]))
+            self._views.cached.appended(before, seqnum, [event])
         for result in results:
             if isinstance(result, Failed):
                 raise result.error(self.name)
@@ -171,7 +169,7 @@ class StoreObject:
 
     def watch(self, *, start: int | None = None) -> AsyncIterator[Watched]:
         """Iterate over changes as they happen, from now on or from a seqnum: `async for change in x.watch()`."""
-        return watch(self._views, self.name, start)
+        return inspection.watch(self._views, self.name, start)
 
     async def history(
         self,

@@ -38,8 +38,7 @@ from bokistore.commit.transactions import Transaction
 from bokistore.errors import NoSuchObject
 from bokistore.objects import Collection, StoreObject
 from bokistore.read import inspection
-from bokistore.read.snapshot import Snapshot, whole_value
-from bokistore.read.snapshot_reads import Views
+from bokistore.read.snapshot_reads import Snapshot, Views, whole_value
 from bokistore.read.view_cache import CACHED_VIEWS
 from bokistore.retention.checkpointer import Checkpointer
 from bokistore.retention.upkeep import StoreCarried, Upkeep, delete_with_entry, sweep_all
@@ -321,7 +320,7 @@ class BokiStore:
             part = joined([staging.contribution(), *staging.extra])
             tx.seqnum = await self.log.append(part)
             self._upkeep.committed(staging.events)
-            self.views.committed(tx.seqnum, part, staging.events, tx.where.bases.values())
+            self.views.cached.committed(tx.seqnum, part, staging.events, tx.where.bases.values())
         return tx.seqnum
 
     @asynccontextmanager

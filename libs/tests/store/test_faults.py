@@ -213,7 +213,7 @@ async def history(seed: int, isolation: Isolation) -> tuple[list[str], Nemesis]:
 async def test_whatever_fails_histories_have_no_cycle(
     seed: int, isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bokistore.read.snapshot_reads.AUX_RECORDS", 2)
+    monkeypatch.setattr("bokistore.read.checkpoint_reads.AUX_RECORDS", 2)
     wrong, nemesis = await history(seed, isolation)
     assert wrong == []
     assert sum(ended == "committed" for _, ended in nemesis.done) >= 4
@@ -230,8 +230,8 @@ async def test_more_of_them(isolation: Isolation) -> None:
 
 async def test_a_store_that_believes_any_view_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the faults above are known to reach it."""
-    monkeypatch.setattr("bokistore.model.view_format._crc", lambda seqnum, body: b"same")
-    monkeypatch.setattr("bokistore.read.snapshot_reads.AUX_RECORDS", 2)
+    monkeypatch.setattr("bokistore.model.fold._crc", lambda seqnum, body: b"same")
+    monkeypatch.setattr("bokistore.read.checkpoint_reads.AUX_RECORDS", 2)
     for seed in range(60):
         try:
             wrong, _ = await history(seed, "snapshot")

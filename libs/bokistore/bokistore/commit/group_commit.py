@@ -135,7 +135,7 @@ class GroupCommit:
         self._jobs = 0
         self._members = 0
         self._append_s = PATIENCE_MOST_S / 2
-        views.claimed = self._claimed
+        views.cached.claimed = self._claimed
 
     # -- callers
 
@@ -489,7 +489,7 @@ class GroupCommit:
         for job in jobs:
             for caller in job.within:
                 caller.undercut.update(member_of(job).joined)
-        self.views.committed(seqnum, part, events, bases.values())
+        self.views.cached.committed(seqnum, part, events, bases.values())
         if self._notify is not None:
             self._notify(events)
         for job in jobs:

@@ -52,8 +52,7 @@ from bokistore.model.operations import (
     Set,
     checked,
 )
-from bokistore.read.snapshot import value_at, whole_value
-from bokistore.read.snapshot_reads import Views
+from bokistore.read.snapshot_reads import Views, value_at, whole_value
 
 NOTHING: Final = Overlay()
 

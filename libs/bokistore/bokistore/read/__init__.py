@@ -1,5 +1,5 @@
 """Reads of objects.
 
-Read `view_cache`, `checkpoint_reads` and `snapshot_reads`; then `follow_choice` and `followed`.
-Users get `snapshot`, `watch` and `inspection`.
+Read `snapshot_reads`, which has the three forms of a read; then each of them: `checkpoint_reads`, `cached` on `view_cache`, and `followed`.
+`inspection` has what users see over time: histories, differences and watches.
 """

@@ -1,4 +1,4 @@
-"""Followed views: objects that are read often are read from memory, with `StoreSettings(followed_objects=255)`.
+"""The third form of a read (`snapshot_reads`): from memory, of objects that are read often, with `StoreSettings(followed_objects=255)`.
 
 A read with session consistency is answered from memory if the delivered records are all that a read of this session would return
 (`boki.Cursor.current`): they contain everything that the session has seen (its own appends, its reads of any book, tokens that it was
@@ -13,60 +13,100 @@ everything that it follows, and later reads are answered from memory again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import boki
 from boki_common.errors import BokiError
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
-from bokilib.records.events import Envelope
-from bokistore.model.events import PICKER, AnyEvent
-from bokistore.model.fold import View, after_record
-from bokistore.read.follow_choice import FollowChoice
-from bokistore.read.view_cache import ViewCache
+from bokistore.model.fold import View
+from bokistore.read.cached import CachedViews
 
 REFRESH_S: Final = 0.02
 """Between two requests of a cursor: a session that appends all the time is never current for long."""
+AGAIN_S: Final = 60.0
+"""An object that is read again within this time is followed, if there is a place."""
+IDLE_S: Final = 30.0
+"""An object that was not read for this long is dropped for a new one, or when it changes."""
 
 
-class FromMemory(NamedTuple):
-    """Views from memory, all as of one place."""
+class FollowChoice:
+    """Choice of the objects that a process follows, because it reads them often. Pure.
 
-    place: int
-    views: list[View]
+        read once                       a candidate; there are at most as many candidates as followed objects
+        read again within `AGAIN_S`     followed, if there is a place
+        no place                        the longest unread object gives up its place, if it was not read for `IDLE_S`
+
+    A process that reads more objects in turn than it may follow therefore does not exchange them all the time: each exchange costs the
+    engine too. Time alone ends nothing: an object that is no longer read is followed until it changes (`idle`).
+
+    Invariant: at most `limit` are chosen, and as many are candidates.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._read: OrderedDict[str, float] = OrderedDict()
+        """Objects that are followed, and when each was read last."""
+        self._candidates: OrderedDict[str, float] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._read
+
+    def read(self, name: str, now_s: float) -> None:
+        """Note a read of an object that is followed."""
+        self._read[name] = now_s
+        self._read.move_to_end(name)
+
+    def read_from_log(self, name: str, now_s: float) -> bool:
+        """Note a read from the log; return whether to follow the object from now on, if there is a place (`room`)."""
+        if name in self._read:
+            self.read(name, now_s)
+            return False
+        before = self._candidates.pop(name, None)
+        if before is not None and now_s - before <= AGAIN_S:
+            return True
+        self._candidates[name] = now_s
+        if len(self._candidates) > self._limit:
+            self._candidates.popitem(last=False)
+        return False
+
+    def room(self, now_s: float) -> tuple[bool, str | None]:
+        """Return whether there is a place for one more object, and which object is dropped for it."""
+        if len(self._read) < self._limit:
+            return True, None
+        longest = next(iter(self._read), None)
+        if longest is None or now_s - self._read[longest] < IDLE_S:
+            return False, None
+        return True, longest
+
+    def idle(self, name: str, now_s: float) -> bool:
+        """Return whether an object was not read for `IDLE_S`."""
+        return now_s - self._read[name] >= IDLE_S
+
+    def drop(self, name: str) -> None:
+        """Stop following an object."""
+        self._read.pop(name, None)
 
 
 class FollowedViews:
     """Views that a process follows; see the module. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        log: Log,
-        cache: ViewCache,
-        *,
-        limit: int,
-        within_s: float,
-        changed: Callable[[View], None],
-        read: Callable[[str, boki.Record, Envelope, Sequence[AnyEvent]], None],
-    ) -> None:
+    def __init__(self, log: Log, cached: CachedViews, *, limit: int, within_s: float) -> None:
         """Follow nothing yet.
 
         Args:
             log: the log of the store.
-            cache: is given each view that was folded.
+            cached: keeps each view that was folded.
             limit: how many objects may be followed.
             within_s: how long ago the request was sent that found nothing more.
-            changed: called with each view that was folded.
-            read: called with each record that is folded, for the name of its object.
         """
         self._log = log
-        self._cache = cache
+        self._cached = cached
         self._within_s = within_s
-        self._changed = changed
-        self._on_read = read
         self._choice: Final = FollowChoice(limit)
         self._follower: Final = Follower(log)
         self._views: dict[str, View] = {}
@@ -78,8 +118,8 @@ class FollowedViews:
     def __contains__(self, name: str) -> bool:
         return name in self._views
 
-    def read(self, names: Sequence[str]) -> FromMemory | None:
-        """Read objects as of one place from memory; return None if memory may be older than a read of the session."""
+    def read(self, names: Sequence[str]) -> tuple[int, list[View]] | None:
+        """Return a place and the objects as of it, from memory; None if memory may be older than a read of the session."""
         found: list[View] = []
         place = 0
         for name in names:
@@ -98,7 +138,7 @@ class FollowedViews:
         for name in names:
             self._choice.read(name, now_s)
         self.served += 1
-        return FromMemory(place, found)
+        return place, found
 
     def read_from_log(self, views: Iterable[View]) -> None:
         """Note views that were read from the log and are its newest; those that are read often are followed from here on."""
@@ -139,22 +179,17 @@ class FollowedViews:
         seqnum = item.record.seqnum
         if seqnum <= view.seen:
             return
-        known = self._cache.get(name)  # of one place all views are equal, but for what was counted again
-        if known is not None and known.view.seen == seqnum:
+        known = self._cached.cache.get(name)
+        if known is not None and known.view.seen == seqnum:  # of one place all views are equal
             self._views[name] = known.view
             return
-        if known is not None and known.view.seen == view.seen:
-            view = known.view
         try:
-            events = PICKER.of(seqnum, item.envelope, name)
-            view = after_record(view, seqnum, events)
+            view = self._cached.after(self._cached.cache.counted(view), item)
         except BokiError:
             self._unfollow(name)
             return
         self._views[name] = view
-        self._cache.put(view)
-        self._changed(view)
-        self._on_read(name, item.record, item.envelope, events)
+        self._cached.keep(view)
 
     def _refresh(self, name: str) -> None:
         now_s = self._clock()

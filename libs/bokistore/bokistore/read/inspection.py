@@ -1,7 +1,14 @@
-"""History of an object: its versions, and the changes between two places of the log."""
+"""Versions of an object, the changes between two places of the log, and each change as it happens.
+
+All of them begin with a view, and take each further state from `CheckpointReads.each`.
+
+A watcher that is overtaken by a trim (it was away for longer than replaced records are kept) gets one change with `resync`, from the last
+known state to the current one. States that it computes from changes stay right, and it knows that some changes are not separate.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,8 +23,8 @@ from bokistore.model import fold
 from bokistore.model.directory_rules import Subject, subjects_of
 from bokistore.model.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
 from bokistore.model.operations import AnyOperation, Change, differences
-from bokistore.read.snapshot import whole_value
-from bokistore.read.snapshot_reads import Views
+from bokistore.read.checkpoint_reads import view_in
+from bokistore.read.snapshot_reads import Views, whole_value
 
 STEPS: Final = 1_000
 """Of a history, so many records are looked up one by one, to fold none before them."""
@@ -44,6 +51,24 @@ class Version(NamedTuple):
     value: JsonObject | None
 
 
+class Watched(NamedTuple):
+    """A change of a watched object.
+
+    Attributes:
+        seqnum: up to where the object was seen.
+        before: the object before the change, None if it did not exist.
+        after: the object after the change, None if it does not exist.
+        changes: the difference.
+        resync: several changes in one; the records between are trimmed.
+    """
+
+    seqnum: int
+    before: JsonObject | None
+    after: JsonObject | None
+    changes: list[Change]
+    resync: bool
+
+
 async def history(
     views: Views, name: str, start: int | None, stop: int | None, limit: int | None, consistency: ConsistencyName
 ) -> list[Version]:
@@ -52,24 +77,24 @@ async def history(
         raise InvalidArgument(f"expected limit= to be at least 1, found {limit!r}", found=limit)
     now = await views.log.book.now(consistency=consistency)
     last = now if stop is None else min(now, stop - 1)
-    view = await _base(views, name, last, limit)
     found: list[Version] = []
-    async for item in views.log.book.read(tags.store_object(name), start=view.seen + 1, stop=last + 1):
-        if isinstance(item, boki.Gap):
-            known = await _oldest(views, name, now)
-            if known is not None:
-                found.append(known[0])
-                view = known[1]
-        elif item.seqnum > view.seen:
-            envelope = await views.log.open(item)
-            events = PICKER.of(item.seqnum, envelope, name)
-            view = fold.after_record(view, item.seqnum, events)
-            mine = [event for event in events if _changes(event, name)]
-            if mine and item.seqnum >= (start or 0):
-                kind = KINDS[type(mine[-1])]
-                found.append(
-                    Version(item.seqnum, item.time_ms, envelope.by, kind, _operations(mine), whole_value(view))
-                )
+
+    async def oldest(view: fold.View) -> fold.View | None:
+        known = await _oldest(views, name, now)
+        if known is None:
+            return None
+        found.append(known[0])
+        return known[1]
+
+    base = await _base(views, name, last, limit)
+    async for _, after, events, read in views.checkpoints.each(base, base.seen + 1, oldest, stop=last + 1):
+        mine = [event for event in events if _changes(event, name)]
+        if read is not None and mine and read.record.seqnum >= (start or 0):
+            record, kind = read.record, KINDS[type(mine[-1])]
+            version = Version(
+                record.seqnum, record.time_ms, read.envelope.by, kind, _operations(mine), whole_value(after)
+            )
+            found.append(version)
     found = [version for version in found if version.seqnum >= (start or 0)]
     return found if limit is None else found[-limit:]
 
@@ -120,14 +145,11 @@ async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View
     """Return the version and the view of the oldest checkpoint that is kept: versions above it are separate."""
     oldest = None
     newest = await views.log.book.read_prev(tags.store_checkpoint(name), at_most=now)
-    async for whole in views.bases.wholes(Subject(name), newest):
+    async for whole in views.checkpoints.wholes(Subject(name), newest):
         oldest = whole
     if oldest is None:
         return None
-    if oldest.ended_ms is not None:
-        view = fold.gone(name, oldest.covers)
-    else:
-        view = fold.from_checkpoint(name, oldest.covers, oldest.data)
+    view = view_in(name, oldest)
     return Version(oldest.covers, oldest.time_ms, "", "checkpoint", (), whole_value(view)), view
 
 
@@ -136,6 +158,21 @@ async def diff(views: Views, name: str, before: int, after: int | None, consiste
     old = await views.one(name, before, consistency)
     new = await views.one(name, after, consistency)
     return differences(old.content, new.content)
+
+
+async def watch(views: Views, name: str, start: int | None) -> AsyncIterator[Watched]:
+    """Yield the changes of an object. See `StoreObject.watch`."""
+
+    async def now(view: fold.View) -> fold.View | None:
+        newest = await views.one(name)
+        return newest if newest.seen > view.seen else None
+
+    snapshot = start - 1 if start is not None and start > 1 else await views.log.book.now()
+    base = await views.one(name, snapshot)
+    async for before, after, _, read in views.checkpoints.each(base, snapshot + 1, now, follow=True):
+        if (after.exists, after.value) != (before.exists, before.value):
+            changes = differences(before.content, after.content)
+            yield Watched(after.seen, whole_value(before), whole_value(after), changes, resync=read is None)
 
 
 def _changes(event: AnyEvent, name: str) -> bool:

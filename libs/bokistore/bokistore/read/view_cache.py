@@ -94,6 +94,11 @@ class ViewCache:
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
 
+    def counted(self, view: View) -> View:
+        """Return the cached view of the same place, which may have been counted again; otherwise this one."""
+        known = self.get(view.name)
+        return known.view if known is not None and known.view.seen == view.seen else view
+
     def recount(self, name: str, records: int, size: int) -> None:
         """Correct what lies above an object's newest checkpoint, if the new count is smaller."""
         known = self._known.get(name)

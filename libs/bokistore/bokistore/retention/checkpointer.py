@@ -38,6 +38,7 @@ from bokistore.model import directory_rules, fold
 from bokistore.model.directory_rules import Subject
 from bokistore.model.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended
 from bokistore.model.fold import View
+from bokistore.read.checkpoint_reads import directory_in, view_in
 from bokistore.read.snapshot_reads import Views
 
 PART_DATA_BYTES: Final = PART_BYTES - 4_096
@@ -97,7 +98,7 @@ class Checkpointer:
             Its place; 0 if none was due, or another process was faster.
         """
         snapshot = await self._log.book.now()
-        ((wholes, _),) = await self._views.bases.kept([subject], snapshot)
+        ((wholes, _),) = await self._views.checkpoints.kept([subject], snapshot)
         state = await self._state(subject, snapshot, wholes, None)
         if not state.records or (records and not due(state.records, state.size, records, size)):
             if state.view is not None:
@@ -113,10 +114,7 @@ class Checkpointer:
         """Repeat the last checkpoint of a subject without newer records. Raises as reading it would."""
         if last.ended_ms is not None:
             return State(subject, [_end(subject, snapshot, last.ended_ms)], 0, 0)
-        if subject.collection:
-            directory_rules.from_checkpoint(subject.collection, subject.bucket, last.covers, last.data)
-        else:
-            fold.from_checkpoint(subject.name, last.covers, last.data)
+        _ = directory_in(subject, last) if subject.collection else view_in(subject.name, last)
         return State(subject, self._parts(subject, snapshot, last.data), 0, 0)
 
     def _parts(self, subject: Subject, snapshot: int, data: bytes) -> list[AnyEvent]:
@@ -137,7 +135,7 @@ class Checkpointer:
             records, size, exists = directory.records, directory.size, bool(directory.ids)
             data = directory_rules.checkpoint_data(directory)
         else:
-            view = await self._views.recounted(subject.name, snapshot)
+            ((view, *_),) = await self._views.checkpoints.objects([subject.name], snapshot, counted=True)
             records, size, exists = view.records, view.size, view.exists
             data = fold.checkpoint_data(view)
         if exists:
@@ -207,7 +205,7 @@ class Checkpointer:
     ) -> list[tuple[Subject, list[WholeCheckpoint], int]]:
         """Return `CheckpointReads.kept` of the readable subjects; an unreadable one does not affect the others."""
         try:
-            found = await self._views.bases.kept(subjects, at, most=most)
+            found = await self._views.checkpoints.kept(subjects, at, most=most)
         except BokiError as error:
             if error.retryable:
                 raise

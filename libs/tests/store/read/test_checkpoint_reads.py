@@ -77,7 +77,7 @@ async def test_what_is_made_anew_between_the_two_steps_of_its_forgetting_is_read
     await store.delete("later")
     await time_passes(store, clock, 2 * RETENTION_MS)
     book = book_of(store)
-    (kept,) = await store.views.bases.kept([Subject("x")])
+    (kept,) = await store.views.checkpoints.kept([Subject("x")])
     await book.trim([(store_object("x"), kept[0][0].covers + 1)], forget=True)
     for _ in range(2):
         await store.tend("later")
@@ -98,7 +98,7 @@ async def test_a_bucket_that_was_emptied_and_filled_again_is_read(
     assert await store.checkpointer.checkpoint_subject(subject)
     await store.delete("later")
     await time_passes(store, clock, 2 * RETENTION_MS)
-    (kept,) = await store.views.bases.kept([subject])
+    (kept,) = await store.views.checkpoints.kept([subject])
     await book_of(store).trim([(subject.stream, kept[0][0].covers + 1)], forget=True)
     await store.tend("later")
     await users.create("ann", {"n": 2})
@@ -180,7 +180,7 @@ async def test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_the
     with pytest.raises(boki.Trimmed):
         await late.object("x").value(at=place)
     with pytest.raises(boki.Trimmed):
-        await late.views.recounted("x", place)
+        await late.views.checkpoints.objects(["x"], place, counted=True)
     with pytest.raises(boki.Trimmed):
         await late.collection("user", dict).ids(at=place)
     assert await late.object("x").value() == {"n": 1}
@@ -191,7 +191,7 @@ async def test_an_object_that_is_forgotten_and_written_again_during_a_read_is_wh
     store: BokiStore, another: Another, clock: SetClock
 ) -> None:
     await store.object("x").set("n", 1)
-    reader = (await another(BARE)).views.bases
+    reader = (await another(BARE)).views.checkpoints
     (newest,) = await reader.newest([Subject("x")], None, "linearizable")
     assert newest.record is not None
     assert newest.checkpoint is None

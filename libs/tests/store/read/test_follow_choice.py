@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokistore.read.follow_choice import AGAIN_S, IDLE_S, FollowChoice
+from bokistore.read.followed import AGAIN_S, IDLE_S, FollowChoice
 
 
 def follows(choice: FollowChoice, name: str, now_s: float) -> bool:

@@ -131,10 +131,10 @@ async def test_what_is_read_often_is_read_from_memory_and_changes_of_others_come
 ) -> None:
     await store.object("x").set("n", 1)
     await read_often(reader, "x", "nothing")
-    news = reader.views._news.queries
+    news = reader.views.cached._news.queries
     for _ in range(50):
         assert (await reader.object("x").get("n"), await reader.object("nothing").exists()) == (1, False)
-    assert reader.views._news.queries == news
+    assert reader.views.cached._news.queries == news
     await store.object("x").set("n", 2)
     await store.object("nothing").set("n", 3)
     await until_n(reader, "x", 2)

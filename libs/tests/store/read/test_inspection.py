@@ -66,7 +66,7 @@ async def test_the_newest_versions_are_had_without_folding_all_that_is_before_th
     x = other.object("x")
     await other.log.book.now(consistency="linearizable")
     newest = await x.history(limit=3)
-    assert other.views.folded <= 5
+    assert other.views.checkpoints.folded <= 5
     assert newest == (await x.history())[-3:]
     assert await x.history(limit=1_000) == await x.history(limit=200) == await x.history()
     assert await x.history(limit=2, stop=newest[2].seqnum) == newest[:2]

@@ -1,8 +1,9 @@
-"""Views: from the cache, from aux data, from checkpoints; the same whatever is gone."""
+"""Views: followed, cached, from aux data, from checkpoints; the same whatever is gone."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokilib.ports import BookPort
-from bokilib.records.tags import store_checkpoint, store_object
-from bokilib.retention.checkpoint_rules import RETENTION_MS
+from bokilib.records.tags import store_object
+from bokilib.retention.checkpoint_rules import GRACE_MS, RETENTION_MS
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, HistoryMissing, Inc, StoreSettings, Transaction
-from bokistore.model.fold import gone
-from bokistore.read.snapshot_reads import AUX_RECORDS, WALKED_RECORDS, RunningReads
-from bokistore.read.view_cache import ViewCache
+from bokistore.model.directory_rules import Subject
+from bokistore.model.fold import View
+from bokistore.read.checkpoint_reads import AUX_RECORDS, WALKED_RECORDS
 from libs.tests.store.conftest import Another, SetClock
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
@@ -26,19 +27,6 @@ async def grow(store: BokiStore, count: int) -> None:
     await asyncio.gather(*(store.object("x").send(Inc("n", 1)) for _ in range(count)))
 
 
-async def test_a_cached_object_is_one_question_and_nothing_is_folded(store: BokiStore) -> None:
-    await grow(store, 20)
-    counted = FaultyBook(store.log.book)
-    reader = BokiStore(counted, settings=StoreSettings(checkpoints=False, aux_data=False))
-    assert await reader.object("x").get("n") == 20
-    before, folded = len(counted.operations), reader.views.folded
-    assert await reader.object("x").get("n") == 20
-    assert (len(counted.operations) - before, reader.views.folded) == (1, folded)
-    await store.object("x").inc("n")
-    assert await reader.object("x").get("n") == 21
-    assert reader.views.folded == folded + 1, "what is new, and no more"
-
-
 async def test_views_are_left_for_others_and_are_believed_only_if_they_check(
     store: BokiStore, another: Another
 ) -> None:
@@ -46,14 +34,14 @@ async def test_views_are_left_for_others_and_are_believed_only_if_they_check(
     await (await another()).object("x").get("n", consistency="linearizable")
     second = await another(StoreSettings(checkpoints=False, cached_views=0))
     assert await second.object("x").get("n", consistency="linearizable") == 20
-    assert second.views.folded == 0
+    assert second.views.checkpoints.folded == 0
     newest = await store.log.book.read_prev(store_object("x"), consistency="linearizable")
     assert newest is not None and newest.aux_data is not None
     for wrong in (b"", b"\x00" * 40, newest.aux_data[:-1], newest.aux_data + b"x"):
         await store.log.book.set_aux_data(newest.seqnum, wrong)
         third = await another(StoreSettings(checkpoints=False, cached_views=0))
         assert await third.object("x").get("n", consistency="linearizable") == 20
-        assert third.views.folded == 20
+        assert third.views.checkpoints.folded == 20
 
 
 async def test_walking_back_does_not_take_what_is_trimmed_for_what_never_was(store: BokiStore) -> None:
@@ -84,10 +72,10 @@ async def test_without_caches_and_aux_data_everything_is_folded_each_time(store:
     bare = await another(BARE)
     for times in (1, 2):
         assert await bare.object("x").get("n", consistency="linearizable") == 20
-        assert bare.views.folded == 20 * times
+        assert bare.views.checkpoints.folded == 20 * times
     assert await store.checkpointer.checkpoint("x")
     assert await bare.object("x").get("n", consistency="linearizable") == 20
-    assert bare.views.folded == 40, "from the checkpoint there is nothing to fold"
+    assert bare.views.checkpoints.folded == 40, "from the checkpoint there is nothing to fold"
 
 
 async def test_many_objects_are_one_question(store: BokiStore) -> None:
@@ -141,9 +129,8 @@ async def test_a_read_that_a_checkpoint_overtakes_begins_anew(store: BokiStore) 
     async def overtake() -> None:
         assert await store.checkpointer.checkpoint("x")
         await grow(store, 1)
-        kept = await store.views.checkpoint("x", await store.log.book.read_prev(store_checkpoint("x")))
-        assert kept is not None
-        await store.log.book.trim([(store_object("x"), kept.seen + 1)])
+        (((kept, *_), _),) = await store.views.checkpoints.kept([Subject("x")])
+        await store.log.book.trim([(store_object("x"), kept.covers + 1)])
 
     book: BookPort = Overtaken(store.log.book)
     assert await BokiStore(book, settings=BARE).object("x").get("n") == 6
@@ -210,7 +197,7 @@ async def test_always_replay_keeps_nothing_and_believes_no_view(cluster: MemoryC
     replaying = BokiStore(FaultyBook(book, always_replay=True))
     for again in (1, 2):
         assert await replaying.object("x").get("n") == AUX_RECORDS + 1
-        assert replaying.views.folded == again * (AUX_RECORDS + 1)
+        assert replaying.views.checkpoints.folded == again * (AUX_RECORDS + 1)
 
 
 async def test_behind_a_write_the_nearest_view_is_looked_for(store: BokiStore, another: Another) -> None:
@@ -221,12 +208,12 @@ async def test_behind_a_write_the_nearest_view_is_looked_for(store: BokiStore, a
     await grow(store, AUX_RECORDS - 1)
     reader = await another(settings)
     assert await reader.object("x").get("n", consistency="linearizable") == 100 + AUX_RECORDS - 1
-    assert reader.views.folded == AUX_RECORDS - 1
+    assert reader.views.checkpoints.folded == AUX_RECORDS - 1
     assert await (await another(settings)).object("x").get("n", consistency="linearizable") == 99 + AUX_RECORDS
     await grow(store, WALKED_RECORDS + 1)
     far = await another(settings)
     assert await far.object("x").get("n", consistency="linearizable") == 100 + AUX_RECORDS + WALKED_RECORDS
-    assert far.views.folded == 100 + AUX_RECORDS + WALKED_RECORDS, "farther than one looks"
+    assert far.views.checkpoints.folded == 100 + AUX_RECORDS + WALKED_RECORDS, "farther than one looks"
 
 
 async def test_who_keeps_no_views_leaves_one_whenever_it_folded(store: BokiStore, another: Another) -> None:
@@ -236,7 +223,7 @@ async def test_who_keeps_no_views_leaves_one_whenever_it_folded(store: BokiStore
     for _ in range(2):
         reader = await another(settings)
         assert await reader.object("x").get("n", consistency="linearizable") == 1
-        folded.append(reader.views.folded)
+        folded.append(reader.views.checkpoints.folded)
     assert folded == [1, 0]
 
 
@@ -254,70 +241,6 @@ async def test_looking_back_ends_at_a_checkpoint_at_the_beginning_and_at_a_trim(
             await store.log.book.trim([(store_object("x"), covered + 1)])
         reader = await another(settings)
         assert await reader.object("x").get("n", consistency="linearizable") == 5
-
-
-async def test_what_was_lost_somewhere_is_nobodys_error_but_his_whose_records_it_was(cluster: MemoryCluster) -> None:
-    """Of a record that is lost nobody knows the streams: whoever reads what is new gets the error, whatever the stream."""
-
-    class Losing(FaultyBook):
-        lost = 0
-
-        async def read_since(self, seen, **options):  # type: ignore[no-untyped-def]  # the port's arguments
-            if seen and min(seen.values()) < self.lost:
-                raise boki.Lost("something is lost", first=self.lost, last=self.lost, tag=None)
-            return await super().read_since(seen, **options)
-
-    book = Losing((await cluster.connect()).book("shop"))
-    store = BokiStore(book, settings=BARE)
-    for name in ("x", "y"):
-        await store.object(name).inc("n")
-    book.lost = (book.position or 0) + 1
-    await store.object("z").inc("n")
-    found = await asyncio.gather(*(store.object(name).get("n") for name in "xyz"), store.values(["y", "x"]))
-    assert found == [1, 1, 1, [{"n": 1}, {"n": 1}]]
-    async with store.snapshot(of=["x"]) as then:
-        assert await then.get("x", "n") == 1
-
-
-async def test_who_reads_an_object_while_it_is_had_anew_does_not_have_it_anew_too(
-    store: BokiStore, another: Another
-) -> None:
-    for number in range(5):
-        await store.object("x").set("n", number)
-    reader = await another()
-    found = await asyncio.gather(*(reader.object("x").get("n") for _ in range(20)))
-    assert (found, reader.views.folded) == ([4] * 20, 5)
-    place = await reader.log.book.now()
-    await store.object("y").set("n", 1)
-    snapshots = [reader.values(["x", "y"], at=place), reader.values(["y"])]
-    assert await asyncio.gather(*snapshots) == [[{"n": 4}, None], [{"n": 1}]]
-
-
-async def test_who_waits_for_an_object_goes_on_when_the_other_gives_up(store: BokiStore, another: Another) -> None:
-    await store.object("x").set("n", 1)
-    reader = await another()
-    first = asyncio.ensure_future(reader.object("x").get("n"))
-    await asyncio.sleep(0)
-    others = asyncio.gather(*(reader.object("x").get("n") for _ in range(3)))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert await others == [1, 1, 1]
-    assert not reader.views._running._ends
-
-
-@pytest.mark.parametrize("later", range(0, 40, 3))
-async def test_lists_that_overlap_are_had_anew_once_an_object(store: BokiStore, another: Another, later: int) -> None:
-    """As timelines do: who waits for one of his list finds another of it under way by then."""
-    for name in "abc":
-        await store.object(name).set("", {"n": 1})
-    reader = await another()
-    place = await reader.log.book.now()
-    first = [asyncio.ensure_future(reader.values(names, at=place)) for names in ("a", "ab")]
-    for _ in range(later):
-        await asyncio.sleep(0)
-    found = await asyncio.gather(*first, reader.values("bc", at=place))
-    assert found == [[{"n": 1}], [{"n": 1}] * 2, [{"n": 1}] * 2]
-    assert reader.views.folded == 3
 
 
 async def coupon_used_and_forgotten(store: BokiStore, clock: SetClock) -> int:
@@ -409,84 +332,38 @@ async def test_what_is_missing_in_a_new_book_can_be_written_blind(store: BokiSto
     assert await store.object("x").value() == {"n": 1}
 
 
-async def test_a_read_from_an_event_loop_that_stops_holds_up_nobody(store: BokiStore) -> None:
-    """As a workflow's does, which is never run again: the next read of this process is answered."""
-    await store.object("x").set("n", 1)
-
-    def begin() -> tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]:
-        loop = asyncio.new_event_loop()
-        task: asyncio.Task[object] = loop.create_task(store.object("x").value())
-        loop.run_until_complete(asyncio.sleep(0))
-        return loop, task
-
-    loop, task = await asyncio.to_thread(begin)
-    assert not task.done()
-    async with asyncio.timeout(10):
-        assert await store.object("x").value() == {"n": 1}
-        assert await store.values(["x", "y"]) == [{"n": 1}, None]
-    task.cancel()
-    await asyncio.to_thread(loop.run_until_complete, asyncio.gather(task, return_exceptions=True))
-    loop.close()
-
-
-# -- running reads
-
-
-async def _turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def test_one_waits_until_nobody_reads_any_of_them() -> None:
-    running = RunningReads(ViewCache(10))
-    first, second = running.reading(["a"]), running.reading(["b"])
-    first.__enter__()
-    waiting = asyncio.ensure_future(running.ended(["a", "b"]))
-    await _turns()
-    second.__enter__()  # of which nobody knew when the other began to wait
-    first.__exit__(None, None, None)
-    await _turns()
-    assert not waiting.done()
-    second.__exit__(None, None, None)
-    await waiting
+@pytest.mark.parametrize("seed", range(12))
+async def test_all_forms_give_one_state(store: BokiStore, another: Another, clock: SetClock, seed: int) -> None:
+    """Of each place a followed view, a cached one and a fold from the checkpoint are equal, while others change, replace and delete."""
+    dice = random.Random(seed)
+    reader = await another(StoreSettings(checkpoints=False, followed_objects=10, followed_within_s=60))
+    cached, bare = await another(), await another(BARE)
+    names = ["a", "b", "c"]
+    for _ in range(30):
+        for _ in range(dice.randint(1, 5)):
+            name = dice.choice(names)
+            match dice.choices(["delete", "tend", "inc"], [1, 2, 8])[0]:
+                case "delete":
+                    await store.delete(name)
+                case "tend":
+                    await store.tend(name)
+                case "inc":
+                    await store.object(name).inc("n")
+            clock.ms += dice.choice([1, GRACE_MS])
+        for _ in range(3):  # what is read again is followed, and what is followed is delivered
+            place, views = await reader.views.as_of(names)
+            await asyncio.sleep(0)
+        for one in (cached, bare):
+            await one.log.book.now(consistency="linearizable")
+        folded = [known.view for known in await bare.views.checkpoints.objects(names, place)]
+        assert [_state(view) for view in views] == [_state(view) for view in folded]
+        assert [_state(view) for view in await cached.views.many(names, place)] == [_state(view) for view in folded]
+    following = reader.views._following()
+    assert following is not None
+    assert following.served
+    assert bare.views.checkpoints.folded > cached.views.checkpoints.folded
 
 
-async def test_what_is_kept_or_read_by_nobody_is_not_waited_for() -> None:
-    cache = ViewCache(10)
-    running = RunningReads(cache)
-    with running.reading(["a"]):
-        await running.ended(["b"])
-        cache.put(gone("a", 1))
-        await running.ended(["a"])
-
-
-async def test_who_fails_is_waited_for_no_longer() -> None:
-    running = RunningReads(ViewCache(10))
-
-    async def reads() -> None:
-        with running.reading(["a"]):
-            await _turns()
-            raise ValueError("broken")
-
-    reading = asyncio.ensure_future(reads())
-    await asyncio.sleep(0)
-    await running.ended(["a"])
-    with pytest.raises(ValueError, match="broken"):
-        await reading
-
-
-async def test_two_who_read_the_same_do_not_end_each_others_reads() -> None:
-    running = RunningReads(ViewCache(10))
-    with running.reading(["a"]):
-        with running.reading(["a", "b"]):
-            pass
-        waiting = asyncio.ensure_future(running.ended(["a", "b"]))
-        await _turns()
-        assert not waiting.done()
-    await waiting
-
-
-async def test_where_nothing_is_kept_nobody_waits() -> None:
-    running = RunningReads(ViewCache(0))
-    with running.reading(["a"]):
-        await running.ended(["a"])
+def _state(view: View) -> tuple[object, ...]:
+    """All of a view but what begins again at a checkpoint: where the object was seen, and what is counted."""
+    return view.name, view.exists, dict(view.value), view.expires_ms

@@ -368,6 +368,6 @@ async def test_who_changes_an_object_only_by_transactions_makes_its_checkpoints(
         await asyncio.sleep(0)
     await store.close()
     assert 3 <= store.log.appends - 45 <= 5
-    assert store.views.folded <= 5 * 20
+    assert store.views.checkpoints.folded <= 5 * 20
     known = store.views.cache.get("x")
     assert known is not None and known.view.records < 20
