@@ -12,7 +12,7 @@
 - `bokilib.testing` runs a program with a crash at each of its operations.
 
 Read the rooms in this order: `records` (the format, pure), `append` (the log of a book, fences), `follow` (followers, members),
-`retention` (checkpoints, rewriting, trims).
+`partitions` (their owners), `retention` (checkpoints, rewriting, trims).
 """
 
 from bokilib.append.atomic import Atomic

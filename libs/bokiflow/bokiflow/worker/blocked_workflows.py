@@ -24,10 +24,10 @@ from bokiflow.history import inspection
 from bokiflow.history.ends import is_stuck
 from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import PICKER, Claimed, Leaving, Resumed
-from bokiflow.worker.peers import Peers
 from bokiflow.worker.takeover import Takeover
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
+from bokilib.partitions.peers import Peers
 from bokilib.records import tags
 
 MOST: Final = 65_536

@@ -1,6 +1,6 @@
 """The graceful stop of a worker: it hands its workflows over, and keeps those with running steps for a while.
 
-    draining = Draining(worker, partitions)
+    draining = Draining(worker, group, partitions)
     draining.begin(); draining.finish_within(30)
     await draining.hand_over(); ...; await draining.leave()
 
@@ -27,7 +27,9 @@ from typing import Final, Protocol
 from boki_common.errors import BokiError
 from boki_common.logs import NAMED, get_logger
 from bokiflow.execute.executor import Executor
-from bokiflow.worker.partition_owner import PartitionOwner
+from bokiflow.model.flow_events import Leaving
+from bokiflow.worker.partitions import leave
+from bokilib.partitions.owner import PartitionOwner
 from bokilib.records import tags
 
 FINISH_POLL_S: Final = 0.01
@@ -75,8 +77,9 @@ class Draining:
         cut: steps that were cancelled when the worker stopped, as "charge of order-7".
     """
 
-    def __init__(self, host: DrainingHost, partitions: PartitionOwner) -> None:
+    def __init__(self, host: DrainingHost, group: str, partitions: PartitionOwner[Leaving]) -> None:
         self._host: Final = host
+        self._group: Final = group
         self._partitions: Final = partitions
         self.task: asyncio.Task[None] | None = None
         self.cut: Final[list[str]] = []
@@ -127,7 +130,7 @@ class Draining:
             runs = []
         try:
             async with asyncio.timeout_at(self._until_s) as self._announcing:
-                return await self._partitions.leave(keeps, runs)
+                return await leave(self._partitions, self._group, keeps, runs)
         except TimeoutError:
             return False
         except BokiError as error:
@@ -144,7 +147,7 @@ class Draining:
         try:
             async with asyncio.timeout(LEAVE_S):
                 for _ in range(ATTEMPTS):
-                    if await self._partitions.leave(()):
+                    if await leave(self._partitions, self._group):
                         return
             reason = "they moved while they were given up"
         except TimeoutError:

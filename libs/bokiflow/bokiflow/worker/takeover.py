@@ -41,14 +41,14 @@ from bokiflow.history.ends import (
 )
 from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import records
-from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Incoming
+from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Incoming, Leaving
 from bokiflow.model.history_fold import History
 from bokiflow.model.outcomes import stack_of
 from bokiflow.runtime.calls import Workflow
 from bokiflow.worker import held_back
-from bokiflow.worker.partition_owner import PartitionOwner
-from bokiflow.worker.peers import Peers
 from bokilib.append.log import Log
+from bokilib.partitions.owner import PartitionOwner
+from bokilib.partitions.peers import Peers
 from bokilib.records import tags
 
 CLAIMS: Final = 64
@@ -107,7 +107,7 @@ class Takeover:
         aside: workflows that are set aside, with the times of their oldest records.
     """
 
-    def __init__(self, host: TakeoverHost, app: App, partitions: PartitionOwner, peers: Peers) -> None:
+    def __init__(self, host: TakeoverHost, app: App, partitions: PartitionOwner[Leaving], peers: Peers) -> None:
         self.others: Final[dict[str, str]] = {}
         self.aside: Final[dict[str, int]] = {}
         self._host: Final = host

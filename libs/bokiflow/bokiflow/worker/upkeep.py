@@ -12,9 +12,10 @@ from bokiflow.execute.executor import Executor
 from bokiflow.history import history_checkpoint, inspection
 from bokiflow.locks.lock_room import LockRoom
 from bokiflow.model import records
+from bokiflow.model.flow_events import Leaving
 from bokiflow.retention.collector import Collected, Collector
-from bokiflow.worker.partition_owner import PartitionOwner
 from bokilib.append.log import Log
+from bokilib.partitions.owner import PartitionOwner
 from bokilib.records import tags
 
 AT_ONCE: Final = 64
@@ -34,7 +35,7 @@ class WorkerView(NamedTuple):
         is_mine: returns True for workflows of the worker's partitions.
     """
 
-    partitions: PartitionOwner
+    partitions: PartitionOwner[Leaving]
     unread: Mapping[int, int]
     rounding: asyncio.Lock
     executors: Mapping[str, Executor]
@@ -58,7 +59,7 @@ class Upkeep:
             try:
                 await self.round()
             except BokiError as error:
-                worker = self._view.partitions.worker
+                worker = self._view.partitions.who
                 log.warning("worker upkeep failed: retried at the next round", worker=worker, error=repr(error))
 
     async def round(self) -> Collected:
@@ -99,8 +100,7 @@ class Upkeep:
         """Replace claims of partitions that are as old as a term, and trim the claims before."""
         partitions, unread = self._view.partitions, self._view.unread
         old_ms = now_ms - self._collector.ages.carry_ms
-        times = partitions.claimed_ms
-        old = [one for one in sorted(partitions.mine) if one not in unread and times.get(one, now_ms) <= old_ms]
+        old = [one for one in partitions.older_than(old_ms) if one not in unread]
         if old:
             await partitions.claim(old)
         await self._collector.trim_claims(partitions.mine)

@@ -53,15 +53,15 @@ from bokiflow.runtime.calls import Call, Workflow
 from bokiflow.worker.blocked_workflows import BlockedWorkflows
 from bokiflow.worker.draining import Draining, ended
 from bokiflow.worker.fences import FenceWatch
-from bokiflow.worker.partition_owner import PartitionOwner
-from bokiflow.worker.partition_rules import assigned, to_claim
-from bokiflow.worker.peers import Peers
+from bokiflow.worker.partitions import partitions_of, still_runs, to_claim, unfinished
 from bokiflow.worker.takeover import Takeover
 from bokiflow.worker.upkeep import Upkeep, WorkerView
 from bokilib.append.log import Log, Read, Tokens
 from bokilib.errors import AppendUnknown
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower
+from bokilib.partitions.peers import Peers
+from bokilib.partitions.rounds import Rounds
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records import tags
 from bokilib.records.codec import Json
@@ -70,8 +70,6 @@ from bokilib.retention.checkpoint_rules import RETENTION_MS, Ages
 
 R = TypeVar("R")
 
-CLAIM_ATTEMPTS: Final = 4
-"""Attempts to claim partitions in a round, after Conflicts."""
 COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
 STUCK_AFTER_S: Final = 5.0
@@ -89,7 +87,6 @@ class Worker:
 
     Attributes:
         flow: the client for workflows of the book.
-        name: the name of this start of the worker.
         finishing: it is being drained, and claims nothing.
         locks: the locks of this process.
         failed_attempts: the log lines of steps that are retried.
@@ -137,9 +134,9 @@ class Worker:
         self.failed_attempts: Final = FailedAttempts()
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
-        self.name: Final = self._peers.name
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
-        self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.saw_leaving)
+        self._partitions: Final = partitions_of(self.log, app.group, self.name, self._changed, self._note_leaving)
+        self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._follower: Final = Follower(self.log)
         self._fences: Final = FenceWatch(self.log, self._follower, self.name, self._park)
         self._executors: Final[dict[str, Executor]] = {}
@@ -149,7 +146,7 @@ class Worker:
         """Claimed partitions whose workflows are not read yet, with the seqnums of their claims."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
         self._blocked_workflows: Final = BlockedWorkflows(self, app, self._takeover, self._peers)
-        self._draining: Final = Draining(self, self._partitions)
+        self._draining: Final = Draining(self, app.group, self._partitions)
         histories = _histories(kept, history_s, failed_history_s, history_bytes)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
         view = WorkerView(
@@ -162,9 +159,14 @@ class Worker:
             self.locks,
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, view)
-        self._open = self.finishing = self._entered = False
+        self._open = self.finishing = self._entered = self._tidying = False
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of this start of the worker."""
+        return self._peers.name
 
     # -- life
 
@@ -186,11 +188,11 @@ class Worker:
         self._peers.since = position = await self._partitions.refresh()
         for name in self._partitions.holders.values():
             self._peers.saw_claim(name, position)
-        for one in range(tags.PARTITIONS):
-            self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
+        for fence in self._partitions.fences:
+            self._follower.add(fence, position + 1, self._partitions.saw)
         await self._round()
         self._blocked_workflows.begin(self._follower)
-        self._spawn(self._rounds)
+        self._spawn(partial(self._rounds.run, self._look, self._round_failed))
         self._spawn(self._upkeep.run)
         self._plans_set.clear()
         self._keep_schedules()
@@ -324,28 +326,41 @@ class Worker:
 
     # -- partitions
 
-    async def _rounds(self) -> None:
-        while True:
-            look_in_s = self._peers.next_look_s()
-            due_s = asyncio.get_running_loop().time() + look_in_s
-            await asyncio.sleep(look_in_s)
-            self._warn_if_late(due_s)
-            try:
-                self._partitions.lost.clear()
-                await self._round()
-                self._peers.warn_of_namesakes()
-                self._retry()
-                self._keep_schedules()
-                await self._blocked_workflows.read()
-                await self.locks.tidy()
-            except BokiError as error:
-                log.warning(FAILED, worker=self.name, error=repr(error))
+    async def _look(self, is_due: bool) -> None:
+        """Run a round. One that is due also begins the work that no change of a partition announces."""
+        if is_due:
+            self._partitions.lost.clear()
+        await self._round()
+        if is_due and not self._tidying:
+            self._spawn(self._tidy)
 
-    def _warn_if_late(self, due_s: float) -> None:
-        """Log a warning if the event loop stood still since `due_s`, with the steps that may have blocked it."""
-        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._peers.lease_s)
-        if not late_s:
-            return
+    def _round_failed(self, error: BokiError) -> None:
+        log.warning(FAILED, worker=self.name, error=repr(error))
+
+    async def _tidy(self) -> None:
+        """Retry workflows, keep schedules and give up locks, beside the rounds, which must not wait for that."""
+        self._tidying = True
+        try:
+            self._warn_of_namesakes()
+            self._retry()
+            self._keep_schedules()
+            await self._blocked_workflows.read()
+            await self.locks.tidy()
+        finally:
+            self._tidying = False
+
+    def _warn_of_namesakes(self) -> None:
+        """Log a warning, once for each living worker that has the name of this one."""
+        for other in self._peers.new_namesakes():
+            log.warning(
+                "two workers have one name: each takes partitions from the other; give each a name of its own",
+                name=self.name.rpartition(".")[0],
+                worker=self.name,
+                other=other,
+            )
+
+    def _warn_of_late_loop(self, due_s: float, late_s: float) -> None:
+        """Log a warning that the event loop stood still since `due_s`, with the steps that may have blocked it."""
         steps = [f"{step} of {id}" for id, one in self._executors.items() for step in one.steps_since(due_s)]
         log.warning(
             lease_rules.LOOP_LATE,
@@ -373,14 +388,17 @@ class Worker:
 
     def saw_leaving(self, leaving: Leaving, seqnum: int) -> None:
         """Note that another worker is being drained, and claim the workflows that it no longer runs."""
-        self._peers.saw_leaving(leaving, seqnum)
+        self._note_leaving(leaving, seqnum)
         self._takeover.worker_drained(leaving.worker)
         if leaving.worker in {*self._partitions.holders.values(), *self._takeover.others.values()}:
             self._changed()
 
+    def _note_leaving(self, leaving: Leaving, seqnum: int) -> None:
+        self._peers.saw_leaving(leaving.worker, seqnum, still_runs(leaving))
+
     def _changed(self) -> None:
         if self._open:
-            self._spawn(self._round)
+            self._rounds.wake()
             self._watch()
 
     def _watch(self) -> None:
@@ -399,12 +417,7 @@ class Worker:
         async with self._rounding:
             if self.finishing:
                 return
-            for _ in range(CLAIM_ATTEMPTS):
-                claims = self._to_claim()
-                seqnum = await self._partitions.claim(claims) if claims else 0
-                if seqnum or not claims:
-                    self._unread.update(dict.fromkeys(claims, seqnum))
-                    break
+            self._unread.update(await self._partitions.take(partial(to_claim, self._partitions, self._peers)))
             if self._unread and not self.finishing:
                 # A start that was acknowledged before these claims were known to hold is at or below the current position.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
@@ -412,22 +425,13 @@ class Worker:
             if self._peers.is_gone(worker, id):
                 self._claim_soon(id)
 
-    def _to_claim(self) -> list[int]:
-        holders = self._partitions.holders
-        gone = [name for name in sorted(set(holders.values())) if self._peers.is_leaving(name)]
-        if self._peers.settled():
-            # A holder may be alive and silent so far: its lease may be longer than this worker has listened.
-            wanted = assigned(self.name, {*self._peers.alive(), *holders.values()}.difference(gone))
-            return to_claim(wanted, holders, self.name, gone, settled=True, lost=self._partitions.lost)
-        # Before all living workers are known, a worker claims only partitions without a holder.
-        return to_claim(range(tags.PARTITIONS), holders, self.name, gone, settled=False, lost=self._partitions.lost)
-
     async def _load(self, partitions: list[int], seqnum: int) -> None:
         """Read the workflows of claimed partitions. The clock of the log is read first, so it is past the claims when code runs."""
         await self.log.newest_ms(at_most=seqnum)
         for one in partitions:
             self.follow_sent(one, self._unread[one] + 1)
-        ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
+        unended = await unfinished(self.log, self.flow.group, partitions, seqnum)
+        ids = [id for id in unended if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
                 self._peers.saw_claim(state.owner, state.claim)
@@ -559,11 +563,9 @@ class Worker:
 
     def lost(self, partition: int, claim: int) -> None:
         """Note that another worker owns a partition."""
-        if self._partitions.mine.get(partition) == claim:
-            del self._partitions.mine[partition]
-            if self._open:
-                self._watch()
-                self._spawn(self._partitions.refresh)
+        if self._partitions.forget(partition, claim) and self._open:
+            self._watch()
+            self._spawn(self._partitions.refresh)
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
         """Run a workflow of this worker's partitions if its start, whose outcome is unknown, was committed."""

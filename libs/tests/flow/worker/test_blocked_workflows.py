@@ -14,7 +14,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Flow, Worker
 from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
-from bokiflow.model.flow_events import Leaving, Resumed
+from bokiflow.model.flow_events import Resumed
 from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import record_blocked
 from bokilib.append.log import Log
@@ -273,7 +273,7 @@ async def test_when_the_worker_dies_that_had_the_code_another_one_that_has_it_go
         async with working(cluster, new, "new", lease_s=LONG_S) as worker:
             await until(lambda: ran == ["new first"])
             await seen(old)
-        old._peers.saw_leaving(Leaving("shop", worker.name), 0)  # as its silence will tell
+        old._peers.saw_leaving(worker.name, 0)  # as its silence will tell
         await old._round()
         assert "NotRegistered" in await blocked(old.flow, "x")
         async with working(cluster, new, "newer", lease_s=LONG_S):

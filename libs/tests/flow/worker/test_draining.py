@@ -294,7 +294,7 @@ async def test_a_worker_of_an_older_program_is_believed_when_it_gives_up_its_par
         old.finishing = True
         await old.log.append(Contribution(tuple(fences), dict(fences), given))
         await until(lambda: len(new._partitions.mine) == tags.PARTITIONS)
-        assert new._peers.is_gone(held.worker)
+        assert new._peers.is_gone(held.who)
 
 
 class Charges:

@@ -1,0 +1,48 @@
+"""Partitions of a library that exists in these tests only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from boki.testing import MemoryCluster
+from bokilib.append.log import Log, Read
+from bokilib.partitions.claims import NewestClaims, Picked
+from bokilib.partitions.owner import PartitionOwner
+from bokilib.records.events import Event, Picker
+
+PARTITIONS = 4
+FENCES = [f"toy/own/{one}" for one in range(PARTITIONS)]
+
+
+class ToyClaimed(Event, tag="toy.claim", frozen=True):
+    partition: int
+    who: str
+    left: str = ""
+
+
+PICKER: Picker[ToyClaimed] = Picker("toy", (ToyClaimed,))
+
+
+def picked(read: Read) -> Iterable[Picked[str]]:
+    for one in PICKER.of(read.record.seqnum, read.envelope):
+        yield Picked(one.partition, one.who, left=one.left or None)
+
+
+def claims_of(log: Log) -> NewestClaims[str]:
+    return NewestClaims(log, FENCES, picked)
+
+
+def owner_on(log: Log, who: str, said: Callable[[str], None] = lambda text: None) -> PartitionOwner[str]:
+    """Return the partitions of a member. `said`: called with "changed", and with "a left" for a release of a."""
+    return PartitionOwner(
+        log,
+        who,
+        claims_of(log),
+        ToyClaimed,
+        changed=lambda: said("changed"),
+        released=lambda move: said(f"{move.left} left"),
+    )
+
+
+async def log_of(cluster: MemoryCluster) -> Log:
+    return Log((await cluster.connect()).book("b"))

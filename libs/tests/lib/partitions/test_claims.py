@@ -1,0 +1,77 @@
+"""The newest claims, from a read and from records that are followed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokilib.append.log import Log
+from bokilib.follow.follower import Follower
+from bokilib.partitions import claims as module
+from bokilib.partitions.claims import ClaimMove
+from bokilib.partitions.owner import PartitionOwner
+from libs.tests.lib.partitions.claims_of import FENCES, claims_of, log_of, owner_on
+
+
+async def test_reads_and_followed_records_give_the_newest_claims_once(cluster: MemoryCluster) -> None:
+    a, b = owner_on(log := await log_of(cluster), "a"), owner_on(other := await log_of(cluster), "b")
+    await a.refresh()
+    first = await a.claim([1, 2])
+    claims = claims_of(await log_of(cluster))
+    assert [(one.partition, one.before, one.now.who) for one in await claims.read()] == [(1, None, "a"), (2, None, "a")]
+    assert await claims.read() == [] and claims.read_at >= first
+    await b.refresh()
+    second = await b.claim([2])
+    seen: list[ClaimMove[str]] = []
+    async with Follower(other) as follower:
+        for fence in FENCES:
+            follower.add(fence, 1, lambda item: seen.extend(claims.saw(item)))
+        while not seen:
+            await asyncio.sleep(0)
+    assert [(one.partition, one.before and one.before.seqnum, one.now.seqnum) for one in seen] == [(2, first, second)]
+    assert [one and (one.who, one.by) for one in claims.newest] == [None, ("a", log.by), ("b", other.by), None]
+    assert set(claims.times_ms) == {1, 2}
+
+
+class TrimmedUnder:
+    """A book in which a partition is claimed again, and the claim before is trimmed, after each position that is read."""
+
+    def __init__(self, book: boki.Book, owner: PartitionOwner[str], times: int) -> None:
+        self.left = times
+        self._book, self._owner = book, owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._book, name)
+
+    async def now(self, **options: Any) -> int:
+        position = await self._book.now(**options)
+        if self.left:
+            self.left -= 1
+            claim = await self._owner.claim([3])
+            await self._book.trim([(FENCES[3], claim)])
+        return position
+
+
+async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
+    owner = owner_on(await log_of(cluster), "a")
+    await owner.refresh()
+    await owner.claim([3])
+    return TrimmedUnder((await cluster.connect()).book("b"), owner, times)
+
+
+async def test_claims_are_read_though_some_are_trimmed_meanwhile(cluster: MemoryCluster) -> None:
+    book: Any = await under_trims(cluster, 2)
+    claims = claims_of(Log(book))
+    assert [one.now.who for one in await claims.read()] == ["a"] and not book.left
+
+
+async def test_reads_of_the_claims_are_bounded(cluster: MemoryCluster) -> None:
+    book: Any = await under_trims(cluster, module.READ_ATTEMPTS + 1)
+    claims = claims_of(Log(book))
+    with pytest.raises(boki.Trimmed):
+        await claims.read()
+    assert book.left == 1 and await claims.read()
