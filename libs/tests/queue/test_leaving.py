@@ -14,10 +14,10 @@ from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Carrier
+from bokilib.follow.lease_rules import LEAVE_S
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue, carried
-from bokiqueue.consume.consumer import LEAVE_S
 
 LEASE_S = 600.0
 SHARDS = [0, 1]

@@ -29,6 +29,7 @@ from boki_common.logs import NAMED, get_logger
 from bokiflow.execute.executor import Executor
 from bokiflow.model.flow_events import Leaving
 from bokiflow.worker.partitions import leave
+from bokilib.follow.lease_rules import LEAVE_S
 from bokilib.partitions.owner import PartitionOwner
 from bokilib.records import tags
 
@@ -38,8 +39,6 @@ CANCELLED_S: Final = 1.0
 """Seconds in which a cancelled body has to end. A later one is left behind, so that it delays no other workflow."""
 RECORD_S: Final = 2.0
 """Seconds for the records of ended and withdrawn steps, after the time of steps."""
-LEAVE_S: Final = 5.0
-"""Seconds in which the last partitions have to be given up."""
 NAMED_BYTES: Final = 65_536
 """Bytes of ids that one record names, at most."""
 ATTEMPTS: Final = 4

@@ -17,6 +17,8 @@ from typing import Final
 LEASE_S: Final = 15.0
 BEATS: Final = 3
 """Heartbeats per lease."""
+LEAVE_S: Final = 5.0
+"""Seconds in which a member that ends tells the others and releases its partitions. If that fails, they notice its silence."""
 LATE_S: Final = 1.0
 LOOP_LATE: Final = "event loop stood still: code blocked it, or the process was stopped"
 """The log line of a member whose loop ran late (`loop_late_s`)."""

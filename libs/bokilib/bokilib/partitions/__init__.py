@@ -5,5 +5,5 @@ The log decides: the newest claim of a partition's fence names its owner. Heartb
 member's own claims), `peers` (which members are alive, leaving or gone), `rounds` (when a member looks at its partitions).
 
 A library decides what a claim is for. If its records have fences of their own, as workflows have, a member may claim a partition from a
-living holder, which finishes its work. If the partition's fence is the only one, as of a queue's shard, a living holder gives it back.
+living holder, which finishes its work. If the partition's fence is the only one, as of a queue's shard, a living holder releases it.
 """

@@ -6,8 +6,10 @@
 
 - Any number of tasks may iterate; each message goes to one of them. At most `prefetch` messages are with these tasks or
   wait for them.
-- Heartbeats tell which members are alive (`Members`); the log tells which member owns a shard. Shards are dealt again
-  when members come and go (`rebalance_rules`).
+- Heartbeats tell which members are alive (`Members`); the log tells which member owns a shard. Shards are dealt in turn,
+  and dealt again when members come and go (`bokilib.partitions`). The fence of a shard is for all records of its owner.
+  So a member takes shards of no member and of dead ones, and a living owner releases those that another should have: it
+  stops delivering, waits for the messages in flight, and appends a claim for no member. No message is delivered twice.
 - A member whose heartbeats do not arrive stops delivering before others take its shards.
 - A message that is delivered while the member has no other is marked so until the member has a second one: if the
   process dies in between, the attempt failed.
@@ -32,16 +34,19 @@ from bokilib.append.log import Log, Read
 from bokilib.errors import Fenced
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower
+from bokilib.follow.lease_rules import LEAVE_S
 from bokilib.follow.members import Members
+from bokilib.partitions.assignment import NOBODY, Standing, in_turn, moves
+from bokilib.partitions.claims import NewestClaims, Picked
+from bokilib.partitions.rounds import Rounds
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
-from bokiqueue.model import rebalance_rules
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
-from bokiqueue.model.rebalance_rules import NOBODY, ShardStanding, fence_name, holder_of
+from bokiqueue.model.rebalance_rules import fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
 from bokiqueue.push.producer import AppendBatcher, Producer
@@ -53,8 +58,6 @@ T = TypeVar("T")
 PREFETCH: Final = 64
 LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
-LEAVE_S: Final = 5.0
-"""The time for telling other members that this one leaves. If that fails, they notice its silence."""
 
 log = get_logger(__name__)
 
@@ -66,56 +69,29 @@ def check_prefetch(prefetch: int) -> int:
     return prefetch
 
 
-class ShardClaims:
-    """The newest known claim of each shard."""
+def shard_claims(opened: Log, config: Config, group: str) -> NewestClaims[None]:
+    """Return the newest claims of a group's shards."""
+    queue, shards = config.queue, range(config.shards)
+    numbers = {fence_name(queue, shard, group): shard for shard in shards}
 
-    def __init__(self, queue: str, shards: int, group: str) -> None:
-        self.tags: Final = [tags.queue_owner(queue, shard, group) for shard in range(shards)]
-        self.newest: Final[list[Claim | None]] = [None] * shards
-        self.read_at = 0
-        self._names = [fence_name(queue, shard, group) for shard in range(shards)]
-
-    async def read(self, opened: Log) -> int:
-        """Read the newest claims. Return the seqnum as of which they are the newest."""
-        while True:
-            snapshot = self.read_at = await opened.book.now(consistency="linearizable")
-            try:
-                found = await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])
-            except boki.Trimmed:  # claimed again since, and the claim before is trimmed
-                continue
-            break
-        for shard, record in enumerate(found):
-            if record is not None:
-                self.take(shard, Read(record, await opened.open(record)))
-        return snapshot
-
-    def take(self, shard: int, read: Read) -> None:
-        """Remember a claim that was read."""
+    def pick(read: Read) -> Iterable[Picked[None]]:
         for event in CLAIMS.of(read.record.seqnum, read.envelope):
-            if event.fence == self._names[shard]:
-                self.learn(shard, Claim(read.record.seqnum, read.envelope.by, event.who, event.token))
+            if event.fence in numbers:
+                yield Picked(numbers[event.fence], event.who, event.token)
 
-    def learn(self, shard: int, claim: Claim) -> None:
-        """Remember a claim if it is newer than the known one."""
-        newest = self.newest[shard]
-        if newest is None or claim.seqnum > newest.seqnum:
-            self.newest[shard] = claim
+    return NewestClaims(opened, [tags.queue_owner(queue, shard, group) for shard in shards], pick)
 
 
 class MemberLimits(NamedTuple):
-    """Limits and times of a member.
+    """Limits of a member.
 
     Attributes:
         prefetch: messages that handlers have or that wait for them.
         lease_s: the time a handler has for a message.
-        tick_s: the time between two looks at the members.
-        member_lease_s: the silence after which other members take the shards.
     """
 
     prefetch: int
     lease_s: float
-    tick_s: float
-    member_lease_s: float
 
 
 class Consumer(Generic[T]):
@@ -149,13 +125,18 @@ class Consumer(Generic[T]):
         self._member = Member(who, opened.incarnations.new_token(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group
-        tick_s = lease_rules.beat_every(member_lease_s) / 2
-        self._limits = MemberLimits(check_prefetch(prefetch), check_lease(lease_s), tick_s, member_lease_s)
+        self._limits = MemberLimits(check_prefetch(prefetch), check_lease(lease_s))
         self._members = Members(
             opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )
+        self._rounds = Rounds(
+            member_lease_s,
+            self._members.silent_in,
+            self._warn_of_late_loop,
+            every_s=lease_rules.beat_every(member_lease_s) / 2,
+        )
         self._follower = Follower(opened)
-        self._claims = ShardClaims(found.config.queue, found.config.shards, group)
+        self._claims = shard_claims(opened, found.config, group)
         self._owners: dict[int, ShardOwner] = {}
         self._taking: dict[int, ShardOwner] = {}
         """Owners whose `take` has not returned: their claim may be in the log."""
@@ -164,7 +145,6 @@ class Consumer(Generic[T]):
         self._ready: deque[tuple[ShardOwner, Delivery]] = deque()
         self._failed: BokiError | None = None
         self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that entered this consumer."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,15 +170,16 @@ class Consumer(Generic[T]):
         self._draining = self._leaves = False
         self._failed = self._alone = None
         self._quiet_until_s = 0.0
-        snapshot = await self._claims.read(self._log)
-        for shard, tag in enumerate(self._claims.tags):
-            self._follower.add(tag, snapshot + 1, self._receiver(shard))
+        await self._claims.read()
+        for fence in self._claims.fences:
+            self._follower.add(fence, self._claims.read_at + 1, self._saw_claim)
         self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
         try:
             await self._members.__aenter__()
         except BaseException:
             await self._follower.__aexit__(None, None, None)
             raise
+        self._rounds.wake()
         self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
         return self
 
@@ -296,7 +277,7 @@ class Consumer(Generic[T]):
 
     async def _release_carried(self) -> None:
         """Release shards that a carrier claimed: else the others would take the silence of this member for a death."""
-        await self._claims.read(self._log)
+        await self._claims.read()
         for shard in list(self._not_released):
             claim = self._claims.newest[shard]
             if claim is not None and holder_of(claim).scope == self._member.token:
@@ -488,22 +469,18 @@ class Consumer(Generic[T]):
             del self._owners[owner.shard]
         if self._alone is owner:
             self._alone, self._quiet_until_s = None, 0.0
-        self._changed.set()
-        self.wake()
+        self._members_changed()
 
     # -- records received
 
-    def _receiver(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
-        def receive(item: Read | boki.Gap | BokiError) -> None:
-            if not isinstance(item, Read):
-                return
-            self._claims.take(shard, item)
-            owner, newest = self._owners.get(shard), self._claims.newest[shard]
-            if owner is not None and newest is not None and owner.is_replaced_by(newest):
+    def _saw_claim(self, item: Read | boki.Gap | BokiError) -> None:
+        moves = self._claims.saw(item)
+        for move in moves:
+            owner = self._owners.get(move.partition)
+            if owner is not None and owner.is_replaced_by(move.now):
                 owner.over()
-            self._changed.set()
-
-        return receive
+        if moves:
+            self._rounds.wake()
 
     def _configured(self, item: Read | boki.Gap | BokiError) -> None:
         if not isinstance(item, Read):
@@ -518,52 +495,48 @@ class Consumer(Generic[T]):
     # -- moving shards
 
     async def _balance(self) -> None:
-        while True:
-            self._changed.clear()
-            config = self.found.config
-            if self._group not in config.groups:
-                for owner in list(self._owners.values()):
-                    owner.over()
-                await self._fails(no_such_group(config, self._group))
-                return
-            if not self._members.may_act():
-                for task in list(self._handling):
-                    task.cancel()
-            for owner in list(self._owners.values()):
-                owner.tend()
-            try:
-                await self._move()
-            except BokiError as error:
-                log.warning(
-                    "shards not dealt: the next look tries again", queue=self.found.config.queue, error=str(error)
-                )
-                if not error.retryable and not isinstance(error, Fenced):
-                    await self._fails(error)
-                    return
-            due_s = asyncio.get_running_loop().time() + self._limits.tick_s
-            try:
-                async with asyncio.timeout_at(due_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            self._warn_if_late(due_s)
+        """Run the rounds until an error ends this member."""
+        try:
+            await self._rounds.run(self._look, self._look_failed)
+        except BokiError as error:
+            await self._fails(error)
 
-    def _warn_if_late(self, due_s: float) -> None:
-        """Warn if the event loop stood still since `due_s`, naming the messages whose handlers may have blocked it."""
-        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._limits.member_lease_s)
-        if late_s:
-            log.warning(
-                lease_rules.LOOP_LATE,
-                seconds=round(late_s, 1),
-                queue=self.found.config.queue,
-                who=self.who,
-                messages=[
-                    f"{one.receipt.id} shard {one.receipt.shard}" + (f" key {one.key}" if one.key is not None else "")
-                    for one in list(self._handling.values())[:NAMED]
-                ],
-                count=len(self._handling),
-                advice="await asyncio.to_thread(...) for what blocks in a handler",
-            )
+    async def _look(self, is_due: bool) -> None:
+        """Do what is due for the shards of this member, and take and give shards."""
+        config = self.found.config
+        if self._group not in config.groups:
+            for owner in list(self._owners.values()):
+                owner.over()
+            raise no_such_group(config, self._group)
+        if not self._members.may_act():
+            for task in list(self._handling):
+                task.cancel()
+        for owner in list(self._owners.values()):
+            owner.tend()
+        await self._move()
+
+    def _look_failed(self, error: BokiError) -> None:
+        """Log an error after which the next look tries again; raise one that ends this member."""
+        if self._group not in self.found.config.groups:
+            raise error
+        log.warning("shards not dealt: the next look tries again", queue=self.found.config.queue, error=str(error))
+        if not error.retryable and not isinstance(error, Fenced):
+            raise error
+
+    def _warn_of_late_loop(self, due_s: float, late_s: float) -> None:
+        """Log a warning that the event loop stood still, with the messages whose handlers may have blocked it."""
+        log.warning(
+            lease_rules.LOOP_LATE,
+            seconds=round(late_s, 1),
+            queue=self.found.config.queue,
+            who=self.who,
+            messages=[
+                f"{one.receipt.id} shard {one.receipt.shard}" + (f" key {one.key}" if one.key is not None else "")
+                for one in list(self._handling.values())[:NAMED]
+            ],
+            count=len(self._handling),
+            advice="await asyncio.to_thread(...) for what blocks in a handler",
+        )
 
     async def _fails(self, error: BokiError) -> None:
         """End this member: iteration raises the error, and heartbeats stop so that others take over."""
@@ -571,7 +544,7 @@ class Consumer(Generic[T]):
         await self._members.__aexit__(None, None, None)
         self.wake()
 
-    def _standing(self, shard: int) -> ShardStanding:
+    def _standing(self, shard: int) -> Standing:
         claim = self._claims.newest[shard]
         holder = holder_of(claim).who
         if (
@@ -582,8 +555,8 @@ class Consumer(Generic[T]):
         ):
             self._warn_of_rival(claim)
             holder += " (another of this name)"
-        dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
-        return ShardStanding(holder, shard in self._owners, dead)
+        free = holder == NOBODY or (holder != self.who and self._members.dead(holder))
+        return Standing(holder, shard in self._owners, free)
 
     def _warn_of_rival(self, claim: Claim) -> None:
         """Log once that another process took shards under the name of this member."""
@@ -605,8 +578,8 @@ class Consumer(Generic[T]):
         alive = self._members.alive()
         if self._members.may_act() and self.who not in alive:
             alive = sorted([*alive, self.who])
-        planned = rebalance_rules.plan(config.queue, self._group, config.shards, alive)
-        todo = rebalance_rules.moves(self.who, planned, [self._standing(shard) for shard in range(config.shards)])
+        planned = in_turn(alive, config.shards, f"{config.queue}/{self._group}")
+        todo = moves(self.who, planned, [self._standing(shard) for shard in range(config.shards)])
         for shard in todo.give:
             if shard not in self._giving:
                 task = asyncio.get_running_loop().create_task(
@@ -623,7 +596,7 @@ class Consumer(Generic[T]):
         self._giving.pop(shard, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("shard not given back", queue=self.found.config.queue, shard=shard, error=repr(error))
-        self._changed.set()
+        self._rounds.wake()
 
     def _owner_of(self, shard: int) -> ShardOwner:
         return ShardOwner(self._log, shard, self._group, member=self._member, host=self, follower=self._follower)
@@ -638,7 +611,7 @@ class Consumer(Generic[T]):
             del self._taking[shard]
             if owner.fence.other is not None:
                 self._claims.learn(shard, owner.fence.other)
-            self._changed.set()
+            self._rounds.wake()
             return
         del self._taking[shard]
         self._not_released.pop(shard, None)
@@ -649,7 +622,7 @@ class Consumer(Generic[T]):
         self.wake()
 
     def _members_changed(self) -> None:
-        self._changed.set()
+        self._rounds.wake()
         self.wake()
 
 

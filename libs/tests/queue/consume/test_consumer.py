@@ -199,7 +199,7 @@ async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another
         message = await anext(stalled)
         for task in stalled._members._tasks:
             task.cancel()
-        stalled._follower.discard(stalled._claims.tags[0])  # it receives nothing either
+        stalled._follower.discard(stalled._claims.fences[0])  # it receives nothing either
         async with member(queue, "b") as others:
             again = await anext(others)
             assert (again.body, again.attempt) == ("once", 2), (
