@@ -16,6 +16,7 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Carrier
 from bokilib.follow.lease_rules import LEAVE_S
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
+from bokilib.records import tags
 from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue, carried
 
@@ -210,3 +211,35 @@ async def test_a_member_whose_last_heartbeat_fails_ends() -> None:
                 await member.__aexit__(None, None, None)
         await let_pass(60)
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("bokiqueue")]
+
+
+@pytest.mark.parametrize("how", ["leaves", "dies", "on one log"])
+@in_virtual_time
+async def test_of_two_members_of_one_name_one_waits_until_the_other_ends(how: str) -> None:
+    """After a lease each took the other for dead, and they took the shards from each other at the speed of the log."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        await another(cluster)
+        (one, _), (two, _) = await slow(cluster), await slow(cluster)
+        both = one if how == "on one log" else two
+        third = (await another(cluster)).consume(who="b", member_lease_s=3)
+        async with one.consume(who="a", member_lease_s=3) as first, third:
+            await first.has(1)
+            await let_pass(8)
+            second = both.consume(who="a", member_lease_s=3)
+            await second.__aenter__()
+            await let_pass(20)
+            assert (len(first.shards), len(second.shards), len(third.shards)) == (0, 1, 1)
+            (shard,) = second.shards
+            claims = [item async for item in third._log.book.read(tags.queue_owner("jobs", shard, "default"))]
+            assert len(claims) <= 5, "of the first member, and of the second one"
+            if how == "dies":
+                assert isinstance(two.log.book, FaultyBook)
+                two.log.book.die()
+                with pytest.raises(Died):
+                    await second.__aexit__(None, None, None)
+                await let_pass(1.5)
+                assert not first.shards
+            else:
+                await second.__aexit__(None, None, None)
+            await let_pass(2)
+            assert first.shards == [shard] and len(third.shards) == 1

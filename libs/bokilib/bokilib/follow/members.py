@@ -51,7 +51,7 @@ class Members:
     """A member of a group, and its view of the others. It sends heartbeats and listens while its block runs.
 
     Attributes:
-        name: of this member, unique in its group.
+        name: of this member, unique in its group. If another process has the same name, other members take the two for one member.
     """
 
     def __init__(
@@ -87,12 +87,14 @@ class Members:
         self._leases: dict[str, float] = {}
         self._read_to = 0
         self._observer: lease_rules.Observer | None = None
+        self._namesakes: lease_rules.Observer | None = None
+        """Heartbeats of other processes under the name of this member, by incarnation."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Members:
         self._leaving, self._acked_sent_s = False, None  # it may have been left before
         begun = await self._log.book.now()
-        self._observer = self._listening()
+        self._listen()
         works = (self._follow(begun), self._beat_on())
         self._tasks = [asyncio.create_task(work, name="bokilib members") for work in works]
         for task in self._tasks:
@@ -118,8 +120,9 @@ class Members:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _listening(self) -> lease_rules.Observer:
-        return lease_rules.Observer(self._lease_s, self._now(), self._leases)
+    def _listen(self) -> None:
+        self._observer = lease_rules.Observer(self._lease_s, self._now(), self._leases)
+        self._namesakes = lease_rules.Observer(self._lease_s, self._now())
 
     def alive(self) -> list[str]:
         """Return the names of the members that are alive and not leaving, sorted."""
@@ -129,9 +132,18 @@ class Members:
         """Return whether this member listened for a whole lease of another member without reading a heartbeat of it."""
         return self._observer is not None and self._observer.dead(member, self._now())
 
+    def namesake_dead(self, by: str) -> bool:
+        """Return whether this member listened for a whole lease without reading a heartbeat of a namesake.
+
+        Args:
+            by: the incarnation of the log that the namesake uses, not that of this member's log.
+        """
+        return self._namesakes is not None and self._namesakes.dead(by, self._now())
+
     def silent_in(self) -> float | None:
-        """Return the seconds until the next living member may be taken for dead, or None if there is none."""
-        return None if self._observer is None else self._observer.silent_in(self._now())
+        """Return the seconds until the next living member or namesake may be taken for dead, or None if there is none."""
+        times = [one.silent_in(self._now()) for one in (self._observer, self._namesakes) if one is not None]
+        return min((time_s for time_s in times if time_s is not None), default=None)
 
     def may_act(self) -> bool:
         """Return whether this member's last acknowledged heartbeat was sent within its lease, so that no other takes it for dead."""
@@ -207,7 +219,7 @@ class Members:
                     error=repr(error),
                 )
             await asyncio.sleep(pause.next())
-            self._observer = self._listening()
+            self._listen()
 
     async def _read_heartbeats(self, begun: int, pause: Backoff) -> None:
         async for item in self._log.book.read(self._tag, start=self._read_to + 1, follow=True):
@@ -215,19 +227,22 @@ class Members:
             if isinstance(item, boki.Gap):
                 continue  # trimmed heartbeats were followed by newer ones
             self._read_to = item.seqnum
-            for event in PICKER.of(item.seqnum, await self._log.open(item)):
+            envelope = await self._log.open(item)
+            for event in PICKER.of(item.seqnum, envelope):
                 if event.group == self._group:
-                    self._take_note(event, item, is_new=item.seqnum > begun)
+                    self._take_note(event, item, envelope.by, is_new=item.seqnum > begun)
 
-    def _take_note(self, event: Heartbeat, record: boki.Record, *, is_new: bool) -> None:
-        assert self._observer is not None
+    def _take_note(self, event: Heartbeat, record: boki.Record, by: str, *, is_new: bool) -> None:
+        assert self._observer is not None and self._namesakes is not None
         lease_s = event.lease_ms / 1_000
         self._newest[event.member] = record.seqnum
         if not is_new:
             self._observer.set_lease(event.member, lease_s)
             return
-        if event.member == self.name:
+        if event.member == self.name and by == self._log.by:
             self._came = record.seqnum, record.time_ms
             self._correct_clock()
+        elif event.member == self.name:
+            self._namesakes.seen(by, record.seqnum, self._now(), lease_s=lease_s)
         self._observer.seen(event.member, record.seqnum, self._now(), leaving=event.leaving, lease_s=lease_s)
         self._changed()

@@ -179,6 +179,7 @@ class Consumer(Generic[T]):
         except BaseException:
             await self._follower.__aexit__(None, None, None)
             raise
+        self._log.incarnations.start(self._member.token)
         self._rounds.wake()
         self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
         return self
@@ -205,6 +206,7 @@ class Consumer(Generic[T]):
                 await owner.close()
             self._owners.clear()
             self._taking.clear()
+            self._log.incarnations.stop(self._member.token)
             await self._members.__aexit__(None, None, None)
             await self._follower.__aexit__(None, None, None)
             self.wake()
@@ -541,22 +543,30 @@ class Consumer(Generic[T]):
     async def _fails(self, error: BokiError) -> None:
         """End this member: iteration raises the error, and heartbeats stop so that others take over."""
         self._failed = error
+        self._log.incarnations.stop(self._member.token)
         await self._members.__aexit__(None, None, None)
         self.wake()
 
     def _standing(self, shard: int) -> Standing:
         claim = self._claims.newest[shard]
-        holder = holder_of(claim).who
-        if (
-            claim is not None
-            and claim.who == self.who
-            and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
-            and claim.seqnum > self._claims.read_at
-        ):
+        holder, mine = holder_of(claim).who, shard in self._owners
+        if claim is not None and self._is_rivals(claim):
             self._warn_of_rival(claim)
-            holder += " (another of this name)"
+            if not self._rival_is_gone(claim):
+                return Standing(f"{holder} (another of this name)", mine, free=False)
         free = holder == NOBODY or (holder != self.who and self._members.dead(holder))
-        return Standing(holder, shard in self._owners, free)
+        return Standing(holder, mine, free)
+
+    def _is_rivals(self, claim: Claim) -> bool:
+        """Return whether another member with this name made a claim after this one began: before, it was a predecessor."""
+        other = (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
+        return claim.who == self.who and other and claim.seqnum > self._claims.read_at
+
+    def _rival_is_gone(self, claim: Claim) -> bool:
+        """Return whether a member with this name ended. To other members the two are one that lives, so they take no shard of it."""
+        if claim.by == self._log.by:
+            return self._log.incarnations.stopped(scope_of(claim.token))
+        return self._members.namesake_dead(claim.by)
 
     def _warn_of_rival(self, claim: Claim) -> None:
         """Log once that another process took shards under the name of this member."""

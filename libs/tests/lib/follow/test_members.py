@@ -151,3 +151,18 @@ async def test_a_member_whose_cursor_broke_listens_again_and_takes_nobody_for_de
     async with a, Members(other, "g", "b"), asyncio.timeout(30):
         await both.wait()
         assert book.broke and not a.dead("b")
+
+
+async def test_namesakes_are_alive_while_heartbeats_of_their_processes_are_read(cluster: MemoryCluster) -> None:
+    one, two = [Log((await cluster.connect()).book("b")) for _ in range(2)]
+    async with Members(one, "g", "a", lease_s=0.0) as first:
+        await until(lambda: first.namesake_dead(two.by))
+    async with Members(one, "g", "a", lease_s=600.0) as first, Members(two, "g", "a", lease_s=600.0) as second:
+        await until(lambda: two.by in namesakes_of(first) and one.by in namesakes_of(second))
+        assert one.by not in namesakes_of(first) and first.alive() == second.alive() == ["a"]
+        assert not first.namesake_dead(two.by) and first.silent_in() is not None
+
+
+def namesakes_of(member: Members) -> list[str]:
+    assert member._namesakes is not None
+    return member._namesakes.alive(asyncio.get_running_loop().time())
