@@ -13,24 +13,13 @@ from typing import Final, Protocol
 
 from bokiflow.execute.inbox import TimerDue
 from bokiflow.runtime.commands import SetTimer
+from bokilib.append.log_clock import left_ms
 
 
 class Times(Protocol):
     """The clock of the log: `bokilib.append.log.Log`."""
 
     def now_ms(self) -> int: ...
-
-
-def left_ms(due_ms: int, own_ms: int, log_ms: int, *, by_calendar: bool) -> int:
-    """Return how many milliseconds a timer has to wait.
-
-    Args:
-        due_ms: the time that it was set for.
-        own_ms: the time of the workflow.
-        log_ms: the time of the log.
-        by_calendar: only the log's time counts.
-    """
-    return max(0, due_ms - (log_ms if by_calendar else max(own_ms, log_ms)))
 
 
 class DurableTimers:
@@ -42,7 +31,7 @@ class DurableTimers:
         Args:
             log: the clock of the log.
             on_due: called when a timer is due; `fires` then decides whether it fires.
-            by_calendar: see `left_ms`.
+            by_calendar: only the log's time counts, and not that of the workflow.
         """
         self._log: Final = log
         self._on_due: Final = on_due
@@ -51,7 +40,7 @@ class DurableTimers:
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def _left_ms(self, command: SetTimer, own_ms: int) -> int:
-        return left_ms(command.due_ms, own_ms, self._log.now_ms(), by_calendar=self._by_calendar)
+        return left_ms(command.due_ms, 0 if self._by_calendar else own_ms, self._log.now_ms())
 
     def set(self, command: SetTimer, own_ms: int) -> None:
         """Set a timer. `own_ms` is the time of the workflow."""

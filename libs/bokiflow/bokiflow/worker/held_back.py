@@ -20,6 +20,8 @@ from typing import Final
 
 import xxhash
 
+from bokilib.append import log_clock
+
 AT_ONCE: Final = 1
 """Begins in vain, in a row, after which a workflow still begins again at once."""
 MOST_S: Final = 600.0
@@ -58,4 +60,4 @@ def left_ms(vain: int, pause: int, claimed_ms: int, now_ms: int) -> int:
     """Return the rest of the pause that a claim at `claimed_ms` names, in milliseconds; 0 if the workflow may begin now."""
     if vain <= AT_ONCE:
         return 0
-    return max(0, min(pause, claimed_ms + pause - now_ms))
+    return log_clock.left_ms(claimed_ms + pause, claimed_ms, now_ms)

@@ -7,12 +7,9 @@
 - Each record names the incarnation of its writer. Every `Log` object is one incarnation.
 - A program may stop a worker and start another on the same `Log`. Each worker gets a token of its own from `Incarnations`, so a later
   worker knows at once which earlier ones have stopped, and need not wait for their leases to expire.
-- Times come from the log, whose clock never goes back, and not from the wall clock of a host. Between two records `LogClock` adds the
-  time that passed by the process's monotonic clock, so delays also expire in a book without appends. Only the rate of that clock
-  matters, not the time that it shows. The log's time stands still after a sequencer whose clock was ahead; a process that appends
-  notices, and sets its `LogClock` back to the time at which its record was ordered.
+- Times come from the log, and not from the wall clock of a host (`log_clock`).
 
-`Incarnations` and `LogClock` are pure.
+`Incarnations` is pure.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.bodies import from_outside
+from bokilib.append.log_clock import LogClock
 from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
@@ -92,32 +90,6 @@ class Incarnations:
     def stopped(self, token: str) -> bool:
         """Return whether a token is of this log and its worker does not run. False for tokens of other logs, whose state is unknown."""
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
-
-
-class LogClock:
-    """The time of the log's clock, as far as one process knows it."""
-
-    def __init__(self) -> None:
-        self._ms = 0
-        self._at_s = 0.0
-
-    def observe(self, time_ms: int, now_s: float) -> None:
-        """Advance the clock to the time of a record that was read at `now_s` of the monotonic clock, unless it is ahead of that already."""
-        if time_ms > self.now_ms(now_s):
-            self._ms, self._at_s = time_ms, now_s
-
-    def at_most(self, time_ms: int, sent_s: float) -> None:
-        """Set the clock back if it is ahead of a record that this process sent at `sent_s` and that was ordered at `time_ms`."""
-        if self._at_s <= sent_s and self.now_ms(sent_s) > time_ms:
-            self._ms, self._at_s = time_ms, sent_s
-
-    def now_ms(self, now_s: float) -> int:
-        """Return the log's time in milliseconds, or 0 before any record was observed."""
-        return self._ms + int(max(0.0, now_s - self._at_s) * 1000) if self._ms else 0
-
-    def when_s(self, due_ms: int, now_s: float) -> float:
-        """Return when the log's time will be `due_ms`, by this process's monotonic clock."""
-        return now_s + max(0, due_ms - self.now_ms(now_s)) / 1000
 
 
 class Log:

@@ -26,7 +26,8 @@ import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokilib.append.fence import Claimed, Fence
-from bokilib.append.log import Log, LogClock
+from bokilib.append.log import Log
+from bokilib.append.log_clock import LogClock
 from bokilib.errors import Fenced
 from bokilib.follow.follower import Follower
 from bokilib.pauses import pauses

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bokiflow.execute.inbox import TimerDue
-from bokiflow.execute.timers import DurableTimers, left_ms
+from bokiflow.execute.timers import DurableTimers
 from bokiflow.runtime.commands import SetTimer
 from bokiflow.testing import in_virtual_time
 
@@ -22,17 +22,6 @@ class StandingTime:
 
     def now_ms(self) -> int:
         return self.ms
-
-
-@pytest.mark.parametrize(
-    ("own_ms", "log_ms", "left", "by_calendar"),
-    [(0, 0, 10, 10), (0, 4, 6, 6), (4, 0, 6, 10), (12, 3, 0, 7), (0, 12, 0, 0)],
-)
-def test_a_timer_is_as_long_as_it_was_set_for_and_a_calendar_waits_for_the_log(
-    own_ms: int, log_ms: int, left: int, by_calendar: int
-) -> None:
-    assert left_ms(10, own_ms, log_ms, by_calendar=False) == left
-    assert left_ms(10, own_ms, log_ms, by_calendar=True) == by_calendar
 
 
 @pytest.mark.parametrize("by_calendar", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
-from bokilib.append.log import Incarnations, Log, LogClock
+from bokilib.append.log import Incarnations, Log
 from bokilib.errors import (
     AppendUnknown,
     AtomicTooLarge,
@@ -283,35 +283,3 @@ def test_each_has_a_token_of_its_own_and_who_ended_is_known() -> None:
 def test_of_tokens_of_others_nothing_is_known() -> None:
     those = Incarnations("0a")
     assert not any(those.stopped(token) or those.runs(token) for token in ("", "0", "0b", "0a1", "0b-2"))
-
-
-# -- the clock of the log
-
-
-def test_time_goes_on_between_records_and_never_back() -> None:
-    clock = LogClock()
-    assert clock.now_ms(5.0) == 0
-    clock.observe(1_000, 10.0)
-    assert clock.now_ms(10.5) == 1_500
-    clock.observe(1_200, 10.5)
-    assert clock.now_ms(10.5) == 1_500
-    clock.observe(9_000, 11.0)
-    assert (clock.now_ms(11.0), clock.now_ms(10.0)) == (9_000, 9_000)
-    assert (clock.when_s(9_500, 11.0), clock.when_s(8_000, 11.0)) == (11.5, 11.0)
-
-
-def test_it_is_not_later_than_what_was_sent_then_was_ordered_at() -> None:
-    """The log's time stands still: a record sent half a minute later has the same time."""
-    clock = LogClock()
-    clock.observe(1_000, 10.0)
-    clock.at_most(1_000, 40.0)
-    assert (clock.now_ms(40.0), clock.now_ms(41.0)) == (1_000, 2_000)
-
-
-def test_an_older_send_does_not_set_back_the_clock() -> None:
-    clock = LogClock()
-    clock.observe(9_000, 10.0)
-    clock.at_most(1_000, 5.0)
-    assert clock.now_ms(10.0) == 9_000
-    clock.at_most(9_600, 10.5)
-    assert clock.now_ms(10.5) == 9_500, "it is not later than that"
