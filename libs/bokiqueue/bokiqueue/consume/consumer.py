@@ -133,7 +133,7 @@ class Consumer(Generic[T]):
             member_lease_s,
             self._members.silent_in,
             self._warn_of_late_loop,
-            every_s=lease_rules.beat_every(member_lease_s) / 2,
+            every_s=lease_rules.beat_every(member_lease_s) / 2,  # so that handlers are cancelled soon after the lease
         )
         self._follower = Follower(opened)
         self._claims = shard_claims(opened, found.config, group)
