@@ -47,7 +47,9 @@ class InTransaction(UsageError):
 
 
 class ResultUnknown(LogBookError):
-    """The operation is in the log, but its result cannot be computed: the records before it are trimmed.
+    """The operation is in the log, but its result cannot be computed: the records before it are trimmed, or could not be read.
+
+    `__cause__` is the error of the read. Repeating the operation would apply it twice.
 
     Attributes:
         object: the object's name.

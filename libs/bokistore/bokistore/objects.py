@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from boki_common.errors import InvalidArgument, Trimmed
+from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
@@ -20,7 +20,7 @@ from bokilib.records.codec import Json, JsonObject, copy_json, from_json, to_jso
 from bokilib.records.contribution import Contribution
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
-from bokistore.errors import AlreadyExists, HistoryMissing, NoSuchObject, ResultUnknown
+from bokistore.errors import AlreadyExists, NoSuchObject, ResultUnknown
 from bokistore.model.directory_rules import check_collection, object_name
 from bokistore.model.events import Ops
 from bokistore.model.fold import View, apply_all, gone
@@ -94,17 +94,17 @@ class StoreObject:
         Raises:
             OperationFailed: the first operation that was not possible; the others were applied.
             AppendUnknown: they may have been applied.
-            ResultUnknown: they were applied, and their results cannot be computed.
+            ResultUnknown: they were applied, and their results cannot be computed, since what was before them could not be read.
             InvalidArgument, NotEncodable, AtomicTooLarge: nothing was sent.
         """
         event, seqnum = await self._append(operations)
         try:
             before = await self._views.one(self.name, seqnum - 1)
-        except (Trimmed, HistoryMissing) as missing:
+        except BokiError as missing:  # whatever it says of the read, the operation is in the log
             before = gone(self.name, 0)
             if not (isinstance(operations[0], Set) and not operations[0].path):
                 raise ResultUnknown(
-                    f"the operation is in the log at {seqnum}, but what was before it is not known: {missing}",
+                    f"the operation is in the log at {seqnum}, but what was before it could not be read: {missing}",
                     object=self.name,
                     seqnum=seqnum,
                 ) from missing

@@ -25,7 +25,7 @@ NAMES: tuple[Name, Name] = ("x", "y")
 
 def view_of(name: Name, seen: int) -> View:
     """An object that is there: each write changes it, so its newest record tells one state from another."""
-    return View(name, seen, exists=True)
+    return View(name, seen, exists=True, value={"n": seen})
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,22 @@ async def test_an_operation_whose_past_is_trimmed_meanwhile_is_there_without_a_r
     assert not unknown.value.definite and unknown.value.seqnum
 
 
+@pytest.mark.parametrize("error", [boki.Unreachable, boki.DiskFull])
+async def test_an_error_of_the_read_behind_an_operation_does_not_deny_it(
+    store: BokiStore, error: type[boki.BokiError]
+) -> None:
+    """These errors are definite, of the read that they end: the operation before it is in the log."""
+
+    class Away(FaultyBook):
+        async def read_prev_many(self, queries, *, consistency="session"):  # type: ignore[no-untyped-def]
+            raise error("no engine answers")
+
+    with pytest.raises(ResultUnknown) as unknown:
+        await BokiStore(Away(store.log.book)).object("x").inc("n")
+    assert not unknown.value.definite and isinstance(unknown.value.__cause__, error)
+    assert await store.object("x").value(consistency="linearizable") == {"n": 1}
+
+
 async def test_a_record_of_somebody_else_in_an_objects_stream_is_named(store: BokiStore) -> None:
     ticket = store.log.book.submit(b"hello", tags=[store_object("x")])
     await ticket

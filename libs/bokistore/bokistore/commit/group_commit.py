@@ -223,7 +223,7 @@ class GroupCommit:
         if where.stale or not (writes or member.ran_on or where.proven()):
             if where.stale:
                 job.least = max(job.least, self._log.book.position or 0)
-            job.trusting = job.trusting and writes
+            job.trusting = job.trusting and writes and not where.stale
             self._start(job)
             return
         job.member = member

@@ -27,7 +27,7 @@ from boki_common.errors import CorruptData
 from boki_common.limits import AUX_BYTES
 from bokilib.records.codec import Json, JsonObject
 from bokistore.model.events import AnyEvent, Commit, Deleted, Expires, Ops, size_of
-from bokistore.model.operations import MISSING, AnyOperation, Missing, Result, apply
+from bokistore.model.operations import MISSING, AnyOperation, Missing, Result, apply, same
 
 
 class View(msgspec.Struct, frozen=True):
@@ -111,8 +111,14 @@ def gone(name: str, seen: int) -> View:
 
 
 def unchanged(before: View, after: View) -> bool:
-    """Return whether an object is the same at two places. An object that does not exist has no record, so its places differ."""
-    return before.seen == after.seen or not (before.exists or after.exists)
+    """Return whether an object is the same at two places.
+
+    Views of one state may differ in `seen`: that of a checkpoint has seen the place of the checkpoint, and an object that does not exist
+    has no record.
+    """
+    if before.seen == after.seen or not (before.exists or after.exists):
+        return True
+    return before.expires_ms == after.expires_ms and same(before.content, after.content)
 
 
 # -- aux data

@@ -35,6 +35,16 @@ async def counted(cluster: MemoryCluster) -> tuple[BokiStore, FaultyBook]:
     return BokiStore(book, settings=BARE), book
 
 
+@pytest.mark.parametrize(("value", "goes_on"), [({"n": 1}, True), ({"n": 1.0}, False), ({"n": 2}, False)])
+def test_views_of_one_state_that_saw_different_places_hold_together(value: dict[str, Any], goes_on: bool) -> None:
+    """A view kept by a checkpoint has seen the checkpoint's place, a followed one the last record of the object."""
+    where = OpenSnapshot("serializable", 9, trusting=True)
+    kept, followed = View("x", 8, True, {"n": 1}), View("x", 6, True, value)
+    assert where.take_known(["x"], {"x": KnownView(kept, upto=9)})
+    assert where.take_read(9, [followed, gone("y", 9)]) is goes_on
+    assert where.stale is not goes_on
+
+
 async def test_what_changes_known_objects_is_one_append_and_nothing_else(
     counted: tuple[BokiStore, FaultyBook],
 ) -> None:

@@ -168,7 +168,7 @@ def test_whatever_others_claim_a_third_of_the_time_is_left(steps: list[tuple[flo
         until_s = max(until_s, now_s + rest_s)
         longest_s = REST_MOST_S  # a rest that has not been made up for yet
         assert rested_s <= (max(now_s, until_s) - 1.0) / (1 + OWN_SHARE) + longest_s + 1e-6
-    assert until_s - now_s <= REST_MOST_S
+    assert until_s - now_s <= REST_MOST_S + 1e-9  # a difference of floats
 
 
 def test_a_guess_that_was_wrong_counts_only_on_a_contended_stream() -> None:
