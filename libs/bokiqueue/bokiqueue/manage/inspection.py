@@ -199,14 +199,14 @@ async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: in
         raise no_such_group(config, group)
     if config.mode == "pop":
         group = ""
-    while True:
-        snapshot = await log.book.now(consistency="linearizable")
-        last = await log.book.read_prev(at_most=snapshot)
+    snapshot = await log.book.now(consistency="linearizable")
+    last = await log.book.read_prev(at_most=snapshot)
+    shards: list[_Shard] = []
+    while len(shards) < config.shards:
         try:
-            shards = [await _look(log, config, group, shard, snapshot, most) for shard in range(config.shards)]
-        except boki.Trimmed:  # rewritten while they were read
-            continue
-        break
+            shards.append(await _look(log, config, group, len(shards), snapshot, most))
+        except boki.Trimmed:  # rewritten while it was read: this shard and those behind it are read as of a later place
+            snapshot = await log.book.now()
     now_ms = max([last.time_ms if last is not None else 0, *(shard.now_ms for shard in shards)])
     peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
     seen = await _members(log, config, group, snapshot)

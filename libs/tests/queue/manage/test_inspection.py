@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import boki
+from bokilib.append.log import Log
+from bokilib.testing import FaultyBook
 from bokiqueue import NoSuchGroup
 from bokiqueue.manage import inspection
 from libs.tests.queue.conftest import Another, SetClock, all_appended, book_of
@@ -32,6 +35,27 @@ async def test_stats_and_peek_see_what_waits_is_in_flight_and_comes_later(anothe
         assert queue.log.appends == before
     with pytest.raises(NoSuchGroup):
         await queue.stats("other")
+
+
+@pytest.mark.timeout(30)
+async def test_shards_that_are_claimed_anew_all_the_time_are_looked_at(another: Another) -> None:
+    """Each look at a shard is overtaken once by a newer claim: four in a row never are of one place."""
+
+    class Overtaken(FaultyBook):
+        looks = 0
+
+        async def read_prev(self, tag=None, **options):  # type: ignore[no-untyped-def]
+            if tag is not None and tag.startswith("queue/own/"):
+                self.looks += 1
+                if self.looks % 2:
+                    raise boki.Trimmed("a newer claim replaced it")
+            return await super().read_prev(tag, **options)
+
+    queue = await another(shards=4)
+    await queue.push_many([1, 2, 3])
+    looking = Log(Overtaken(book_of(queue)))
+    stats, _ = await inspection.look(looking, queue._found.config, "default")
+    assert stats.depth == 3 and len(stats.shards) == 4
 
 
 async def test_a_queue_that_is_popped_is_looked_at_as_well(another: Another) -> None:
