@@ -55,6 +55,12 @@ class Book:
         return self._numbers.book
 
     @property
+    def cluster(self) -> str | None:
+        """What stands for the book's cluster, as `boki.Client.cluster`: with `id` it is which book this is, in all clients."""
+        cluster = self.home.cluster
+        return None if cluster is None else f"{cluster:016x}"
+
+    @property
     def home(self) -> Connection:
         """For the SDK: where its tickets are decided."""
         return self._appends.connection

@@ -154,6 +154,10 @@ class Book:
         return f"<boki.sync.Book {self.name!r}>"
 
     @property
+    def cluster(self) -> str | None:
+        return self._inner.cluster
+
+    @property
     def position(self) -> int | None:
         return self._inner.position
 

@@ -19,7 +19,8 @@ from boki_common.ids import book_id
 async def test_names_and_numbers(memory: MemoryCluster) -> None:
     client = await memory.connect()
     book = client.book("orders")
-    assert (book.name, book.id) == ("orders", book_id("orders"))
+    assert (book.name, book.id, book.cluster) == ("orders", book_id("orders"), client.cluster)
+    assert book.cluster is not None and client.session().book(book.id).cluster == book.cluster
     assert repr(book) == "<boki.Book 'orders'>"
     assert book.idle
     ticket = book.submit(b"x")
