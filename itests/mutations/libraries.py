@@ -22,6 +22,26 @@ logbook logbook/tests/engine/read/test_missing_model.py::test_all_that_is_missin
 -        if begins and (stop > floor or 0 < first < stop):
 +        if begins and stop > floor:
 
+a record takes parts of all books
+bokilib libs/tests/queue/test_other_books.py::test_a_record_of_another_book_refuses_the_part
+-        return self.id == other.id and (
++        return True or (
+
+books of one name in two clusters are taken for one
+bokilib libs/tests/queue/test_other_books.py::test_a_book_of_this_name_in_another_cluster_is_another_one
+-(self.cluster == other.cluster or None in (self.cluster, other.cluster))
++True
+
+a handler is declared over a store of another book
+bokiqueue libs/tests/queue/test_other_books.py::test_a_handler_is_not_declared_over_a_store_of_another_book
+-        check_store(store, self.log.origin(f"queue {self.name!r}"))
++        pass
+
+a called part of a transaction drops what is added to it
+bokistore libs/tests/queue/test_other_books.py::test_a_part_of_a_workflow_of_a_transaction_takes_no_contribution
+-        if self._elsewhere:
++        if self._elsewhere and not part:
+
 a round runs only what its own program has
 bokiflow libs/tests/flow/client/test_debounce.py::test_a_worker_that_lacks_the_workflow_runs_the_round
 -Call(named(app, newest.workflow), newest.args)

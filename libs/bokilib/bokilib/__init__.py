@@ -28,6 +28,7 @@ from bokilib.errors import (
     PayloadHookFailed,
     PayloadHookUnavailable,
     UnknownEvent,
+    WrongBook,
 )
 from bokilib.follow.follower import Follower
 from bokilib.follow.members import Members
@@ -65,4 +66,5 @@ __all__ = [
     "Picker",
     "Trimmer",
     "UnknownEvent",
+    "WrongBook",
 ]

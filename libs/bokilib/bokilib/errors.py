@@ -1,7 +1,7 @@
 """Errors of the libraries beside those of the SDK. All descend from `BokiError`, and their messages say what the caller may do.
 
 BokiError
-├── UsageError      AtomicTooLarge, NotEncodable
+├── UsageError      AtomicTooLarge, NotEncodable, WrongBook
 └── LogBookError    Fenced, ForeignRecord, UnknownEvent, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable,
                     AppendUnknown (perhaps applied)
 """
@@ -31,6 +31,15 @@ class AtomicTooLarge(InvalidArgument):
 
 class NotEncodable(UsageError, TypeError):
     """A value cannot be represented in JSON, or stored JSON does not fit the type it is decoded as."""
+
+
+class WrongBook(InvalidArgument):
+    """A part of a record, or a store, is of another book than the record: one record is in one book. Nothing was sent.
+
+    Attributes:
+        expected: the book of the record.
+        found: the book of the part or store.
+    """
 
 
 class Fenced(LogBookError):

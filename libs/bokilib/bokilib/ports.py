@@ -64,7 +64,11 @@ class CursorPort(Protocol):
 
 
 class BookPort(Protocol):
-    """A LogBook: the part of `boki.Book` that libraries use."""
+    """A LogBook: the part of `boki.Book` that libraries use.
+
+    A port that also has the `id`, `name` and `cluster` of `boki.Book` tells which book it is: parts of other books are then refused in its
+    records.
+    """
 
     @property
     def position(self) -> int | None: ...

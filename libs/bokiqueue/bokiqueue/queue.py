@@ -28,7 +28,7 @@ from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
-from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X
+from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, check_store
 from bokiqueue.consume.messages import Message
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
@@ -176,7 +176,10 @@ class Queue(Generic[T]):
         delay_s: float = 0.0,
         priority: int = 0,
     ) -> Contribution:
-        """Return the contribution that makes any library's record this push: for `bokilib.Atomic`, or `tx.add` of a transaction."""
+        """Return the contribution that makes any library's record this push: for `bokilib.Atomic`, or `tx.add` of a transaction.
+
+        The record is in the queue's book: open the queue on the log of the store, `Queue.open(store.log, ...)`.
+        """
         return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)])
 
     # -- consuming
@@ -278,7 +281,11 @@ class Queue(Generic[T]):
             lease_s: the time that the function may run; `message.extend` asks for more.
             backoff_s: the wait before a message is redelivered after its first error; it doubles each time.
             group: as of `consume`, as all others.
+
+        Raises:
+            WrongBook: the store is in another book than the queue.
         """
+        check_store(store, self.log.origin(f"queue {self.name!r}"))
 
         def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
             def consume() -> Consumer[T]:

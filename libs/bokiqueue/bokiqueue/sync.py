@@ -24,7 +24,7 @@ import bokiqueue
 from bokilib.append.log import Log
 from bokilib.follow import lease_rules
 from bokilib.ports import PayloadHook
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import Contribution, Origin, check_in_book, identity_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.consume.consumer import FINISH_S, LEASE_S, PREFETCH
 from bokiqueue.manage.inspection import Peeked, Stats
@@ -174,9 +174,14 @@ class Queue(_Face, Generic[T]):
 
         Args:
             log: the log of a store on the same book (`store.store.log`), to commit together with it.
+
+        Raises:
+            WrongBook: the log is of another book. Others as `bokiqueue.Queue.open`.
         """
 
         async def opened(found: boki.Book) -> bokiqueue.Queue[K]:
+            if log is not None:
+                check_in_book("a log", log.identity, Origin(identity_of(found), f"queue {name!r}"))
             return await bokiqueue.Queue.open(
                 found if log is None else log,
                 name,

@@ -17,7 +17,7 @@ from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import Json, JsonObject, copy_json, from_json, to_json
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import Contribution, check_in_book
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, NoSuchObject, ResultUnknown
@@ -213,7 +213,10 @@ class Collection(Generic[T]):
         return f"<bokistore.Collection {self.name!r} of {self.kind.__name__}>"
 
     def within(self, transaction: Transaction) -> TxCollection[T]:
-        """Return the collection as a transaction sees it."""
+        """Return the collection as a transaction sees it. Raises WrongBook."""
+        log = self._commits.views.log
+        if transaction.log is not log:
+            check_in_book("a transaction", transaction.log.identity, log.origin(f"collection {self.name!r}"))
         return TxCollection(self, transaction)
 
     def object(self, id: str) -> StoreObject:

@@ -20,7 +20,7 @@ from boki_common.errors import InvalidArgument
 from bokilib.append.log import Log, Tokens
 from bokilib.ports import BookPort, ConsistencyName, PayloadHook
 from bokilib.records.codec import JsonObject
-from bokilib.records.contribution import joined
+from bokilib.records.contribution import check_in_book, joined
 from bokilib.records.isolation import Isolation, check_isolation
 from bokilib.retention.carrier import EVERY_S, Carrier, Carries
 from bokilib.retention.checkpoint_rules import (
@@ -290,7 +290,7 @@ class BokiStore:
     def within(self, context: bytes, written: Sequence[bytes]) -> Transaction:
         """Return a part of a transaction that began in another process (`Transaction.context`).
 
-        The part is not committed here; its `tx.part()` is sent back to the process that began it.
+        The part is not committed here; its `tx.part()` is sent back to the process that began it. It takes no contributions (`tx.add`).
 
         Args:
             context: what `Transaction.context` returned.
@@ -301,7 +301,7 @@ class BokiStore:
         overlay.add(begun.events)
         for events in written:
             overlay.add(decode_written(events))
-        tx = Transaction(self.views, begun.isolation, overlay=overlay)
+        tx = Transaction(self.views, begun.isolation, overlay=overlay, elsewhere=True)
         tx.where.fix(begun.place)
         return tx
 
@@ -312,7 +312,9 @@ class BokiStore:
             Conflict: an object that it expects unchanged has changed.
             AppendUnknown: it may have committed.
             AtomicTooLarge: it does not fit into one record.
+            WrongBook: a store of another book began it.
         """
+        check_in_book("a transaction", tx.log.identity, self.log.origin("this store"))
         tx.end()
         await tx.placed()
         staging = tx.staging

@@ -8,6 +8,7 @@ from bokilib import errors
 
 def test_what_is_definite_and_whose_fault_it_is() -> None:
     assert issubclass(errors.AtomicTooLarge, boki.InvalidArgument)
+    assert issubclass(errors.WrongBook, boki.InvalidArgument) and errors.WrongBook.definite
     assert issubclass(errors.AppendUnknown, boki.OutcomeUnknown) and not errors.AppendUnknown.definite
     for kind in (
         errors.Fenced,

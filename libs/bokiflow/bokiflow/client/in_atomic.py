@@ -5,7 +5,8 @@
         tx.add(await starting(flow, ship.call(order), id=f"order-{order.id}"))
         tx.add(signalling(flow, f"customer-{order.customer}", "ordered", order.id))
 
-The same works in a transaction of a store, and so in a handler of a queue. `flow` and the other libraries have the same `bokilib.Log`.
+The same works in a transaction of a store, and so in a handler of a queue. `flow` and the other libraries have the same `bokilib.Log`, or
+logs of the same book: a record of another book refuses the contribution (`WrongBook`).
 
 - A start expects that its id was never used. If the workflow was started before by the same call, `starting` contributes nothing, so a
   handler or transaction that runs again may start it again. If it is started between this check and the append, the append raises Conflict
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from bokiflow.client.flow import Flow, check_id, check_same
 from bokiflow.history import inspection
@@ -48,9 +51,9 @@ async def starting(
     state = await inspection.newest(flow.log, id, consistency="linearizable")
     there = None if state is None else await inspection.started_call(flow.log, id, state)
     if there is None:
-        return records.start(mine, 0)
+        return _of(flow, records.start(mine, 0))
     check_same(mine, there)
-    return Contribution()
+    return _of(flow, Contribution())
 
 
 def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contribution:
@@ -61,4 +64,9 @@ def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contrib
         InvalidArgument: the id is not valid.
     """
     event = Signalled(check_id(id), topic, as_json(value), flow.token())
-    return records.send(records.InstanceStreams(id, flow.group), event)
+    return _of(flow, records.send(records.InstanceStreams(id, flow.group), event))
+
+
+def _of(flow: Flow, part: Contribution) -> Contribution:
+    """Return a contribution with the client's book as its origin."""
+    return msgspec.structs.replace(part, origin=flow.log.origin(f"app {flow.group!r}"))

@@ -54,7 +54,7 @@ from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import JsonObject
-from bokilib.records.contribution import Contribution, joined
+from bokilib.records.contribution import Contribution, check_in_book, joined
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 
@@ -207,7 +207,9 @@ class Tables:
         Raises:
             Conflict: a row that was read has changed (also as RowsMoved): run the transaction again.
             AppendUnknown: the record may or may not be in the log; the next read of the rows shows it.
+            WrongBook: tables of another book began it.
         """
+        check_in_book("a transaction", tx.log.identity, self.log.origin("these tables"))
         part = await tx.contribution()
         tx.end()
         whole = joined([part, *tx.extra])

@@ -102,6 +102,11 @@ class Transaction:
         self._opened: Final[dict[str, Opened]] = {}
         self._ended = False
 
+    @property
+    def log(self) -> Log:
+        """The log of its tables."""
+        return self._database.log
+
     # -- reading
 
     async def get(self, table: str, key: str) -> JsonObject | None:
@@ -240,8 +245,14 @@ class Transaction:
         self._changes[key] = put(self._changes.get(key), cells)
 
     def add(self, part: Contribution) -> None:
-        """Add the contribution of another library to the record."""
+        """Add the contribution of another library to the record.
+
+        Raises:
+            InvalidArgument: it is no contribution.
+            WrongBook: it is for another book than the tables.
+        """
         self._check_open()
+        self.log.check_part(part)
         self.extra.append(part)
 
     def _check_open(self) -> None:

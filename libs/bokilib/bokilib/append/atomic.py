@@ -5,7 +5,8 @@
         tx.add(queue_part)
     print(tx.seqnum)
 
-Each library adds a `Contribution` (tags, expectations, events). All of them belong to one book, and committing is one append.
+Each library adds a `Contribution` (tags, expectations, events). All of them belong to one book, that of the log, and
+committing is one append.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ class Atomic:
 
         Raises:
             ClosedError: this Atomic was committed or left.
+            InvalidArgument: the part is no contribution.
+            WrongBook: it is for another book.
         """
         if self._ended:
             raise ClosedError("this Atomic has ended: begin another one")
+        self._log.check_part(part)
         self._parts.append(part)
 
     async def __aenter__(self) -> Atomic:

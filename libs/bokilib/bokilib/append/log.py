@@ -27,7 +27,7 @@ from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, Payl
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
 from bokilib.records.conflict_rules import Expected, Moved, moved
-from bokilib.records.contribution import Contribution, check_fits
+from bokilib.records.contribution import Contribution, Origin, check_fits, check_part, identity_of
 from bokilib.records.events import Envelope, Event
 
 INCARNATION_BYTES: Final = 12
@@ -97,6 +97,7 @@ class Log:
 
     Attributes:
         book: the LogBook.
+        identity: the identity of the LogBook; None if the book does not tell it.
         by: the name of this incarnation, written into each record.
         incarnations: tokens of the workers under this log.
         appends: records sent so far.
@@ -112,6 +113,7 @@ class Log:
             random: the source of the incarnation's name, by default the machine's.
         """
         self.book: Final = book
+        self.identity: Final = identity_of(book)
         self.by: Final = (random or boki.SystemRandom()).token(INCARNATION_BYTES).hex()
         self.incarnations: Final = Incarnations(self.by)
         self._hook = hook
@@ -123,6 +125,19 @@ class Log:
     def over(self, book: BookPort) -> Log:
         """Return a log of the same book over another connection, with the same payload hook and an incarnation of its own."""
         return Log(book, hook=self._hook)
+
+    def origin(self, maker: str) -> Origin:
+        """Return the origin of contributions to records of this book. `maker`: words for the object that makes them."""
+        return Origin(self.identity, maker)
+
+    def check_part(self, part: object) -> None:
+        """Check that a part may join a record of this book.
+
+        Raises:
+            InvalidArgument: it is no contribution.
+            WrongBook: it is for another book.
+        """
+        check_part(part, self.identity)
 
     async def encode(self, events: Sequence[Event], seen: int = 0) -> bytes:
         """Return the data of a record with these events.
@@ -154,10 +169,12 @@ class Log:
 
         Raises:
             AtomicTooLarge: the contribution does not fit one record; nothing was sent.
+            WrongBook: the contribution is for another book; nothing was sent.
             Conflict: an expectation failed. The outcome is final.
             AppendUnknown: the record was sent and may be in the log; not with `settle`.
             Unreachable: nothing was sent.
         """
+        check_part(one, self.identity)
         data = await self.encode(one.events, seen)
         check_fits(one, len(data))
         while True:

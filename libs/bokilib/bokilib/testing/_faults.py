@@ -99,6 +99,21 @@ class FaultyBook:
         await self._death.wait()
 
     @property
+    def id(self) -> int | None:
+        found: int | None = getattr(self._book, "id", None)
+        return found
+
+    @property
+    def name(self) -> str | int | None:
+        found: str | int | None = getattr(self._book, "name", None)
+        return found
+
+    @property
+    def cluster(self) -> str | None:
+        found: str | None = getattr(self._book, "cluster", None)
+        return found
+
+    @property
     def position(self) -> int | None:
         return self._book.position
 

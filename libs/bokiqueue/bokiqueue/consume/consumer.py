@@ -99,6 +99,7 @@ class Consumer(Generic[T]):
 
     Attributes:
         batcher: the batcher of its shards' appends.
+        origin: the origin of the ACKs of its messages.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Consumer(Generic[T]):
         self._letters: tuple[str, Producer] | None = None
         self.batcher: Final = AppendBatcher(opened, settle=True)
         self._log = opened
+        self.origin: Final = opened.origin(f"queue {found.config.queue!r}")
         self._member = Member(who, opened.incarnations.new_token(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group

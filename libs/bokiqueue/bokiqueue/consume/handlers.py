@@ -7,7 +7,7 @@
 
     async with ship: ...                                   # or: await ship.run()
 
-- `store` is any object that runs transactions over the same log. It runs the function again while the transaction
+- `store` is any object that runs transactions over the same book. It runs the function again while the transaction
   loses, including everything that the function does outside of `tx`.
 - After an error the message is redelivered, later each time, up to a minute; dead letters end that if the queue has
   them (`attempts`).
@@ -28,9 +28,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import from_outside
+from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown
 from bokilib.follow.lease_rules import stood_still
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import Contribution, Origin, check_in_book
 from bokiqueue.attempts import STUCK, OwnConflicts, backoff_s
 from bokiqueue.consume.consumer import FINISH_S, Consumer
 from bokiqueue.consume.messages import LEASE_MOST_S, Message, outcome_of
@@ -63,6 +64,13 @@ class TransactionRunner(Protocol[X_co]):
     """An object that runs transactions, such as a `bokistore.BokiStore`."""
 
     async def transact(self, body: Callable[[X_co], Awaitable[None]]) -> Any: ...
+
+
+def check_store(store: object, origin: Origin) -> None:
+    """Check that a store is in the book of a queue, if it tells its log. Raises WrongBook."""
+    found = getattr(store, "log", None)
+    if isinstance(found, Log):
+        check_in_book("a store", found.identity, origin)
 
 
 class Handler(Generic[T, X]):

@@ -33,6 +33,7 @@ from bokilib.errors import AppendUnknown
 from bokilib.records.contribution import Contribution
 from bokiqueue.attempts import BACKOFF_S, backoff_s
 from bokiqueue.consume.consumer import Consumer
+from bokiqueue.consume.handlers import check_store
 from bokiqueue.consume.messages import Message, outcome_of
 from bokiqueue.errors import StaleReceipt
 
@@ -106,7 +107,11 @@ class Receiving(Generic[T, X]):
             messages: an entered consumer.
             store: the store that the steps write to.
             again_s: the wait before a message is redelivered after its first error; it doubles each time.
+
+        Raises:
+            WrongBook: the store is in another book than the queue.
         """
+        check_store(store, messages.origin)
         self._messages = messages
         self._store = store
         self._again_s = again_s

@@ -187,6 +187,7 @@ class Producer:
         self._config: Final = config
         self._turns: Final = RoundRobin(config.shards, int.from_bytes(random.token(4), "big"))
         self._log: Final = log
+        self._origin: Final = log.origin(f"queue {config.queue!r}")
         self._batcher: Final = AppendBatcher(log, in_flight=IN_FLIGHT)
         self._copies: Final[dict[int, DuplicateFinder]] = {}
         self._run = (0, 0)
@@ -213,6 +214,7 @@ class Producer:
             tuple(tags.queue_messages(queue, shard) for shard in by_shard),
             {},
             tuple(Pushed(shard_id(queue, shard), tuple(chosen)) for shard, chosen in by_shard.items()),
+            self._origin,
         )
 
     async def push(self, items: Sequence[Item]) -> PushResult:

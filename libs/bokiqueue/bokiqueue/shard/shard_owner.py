@@ -263,6 +263,7 @@ class ShardOwner:
         self._id: Final = consumer_id(config.queue, shard, group)
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
         self._log = log
+        self._origin: Final = log.origin(f"queue {config.queue!r}")
         self._loop: Final = asyncio.get_running_loop()
         self._scope: Final = member.token
         self._last: Claim | None = None
@@ -739,7 +740,7 @@ class ShardOwner:
             self._checkpoints.flies(receipt)
         elif self.claim != receipt.claim:
             receipts.check(receipt, self.claim, None)
-        return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),))
+        return Contribution((self._tag,), dict(self.fence.expect), (Acked(self._id, (receipt.id,)),), self._origin)
 
     async def is_acked(self, receipt: Receipt) -> bool | None:
         """Return True if the log has the ACK of an `ack_part`; None if not yet, or never."""

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from boki_common.errors import InvalidArgument
+from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.contribution import Contribution
@@ -78,6 +79,7 @@ class Transaction:
         trusting: bool = False,
         least: int = 0,
         overlay: Overlay = NOTHING,
+        elsewhere: bool = False,
     ) -> None:
         """Begin a transaction; nothing is read yet.
 
@@ -88,6 +90,7 @@ class Transaction:
             trusting: whether cached views are read without a request; it runs again if one was old.
             least: the lowest place at which cached views count.
             overlay: writes of transactions that commit before it in the same record.
+            elsewhere: whether it is a part of a transaction that began in another process (`BokiStore.within`).
         """
         self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting, least=least)
         self.staging: Final = Staging(0, isolation)
@@ -98,8 +101,14 @@ class Transaction:
         self._consistency: ConsistencyName = consistency
         self._trusting = trusting
         self._overlay = overlay
+        self._elsewhere = elsewhere
         self._loaded: dict[str, View] = {}
         self._ended = False
+
+    @property
+    def log(self) -> Log:
+        """The log of its store."""
+        return self._views.log
 
     @property
     def snapshot(self) -> int:
@@ -224,8 +233,19 @@ class Transaction:
         self.staging.enters(collection, id, there=there)
 
     def add(self, part: Contribution) -> None:
-        """Add another library's part of the record. If a stream that it expects moved, the transaction ends and does not run again."""
+        """Add another library's part of the record. If a stream that it expects moved, the transaction ends and does not run again.
+
+        Raises:
+            InvalidArgument: it is no contribution, or this is a part of a transaction of another workflow.
+            WrongBook: it is for another book than the store.
+        """
         self._check_open()
+        self.log.check_part(part)
+        if self._elsewhere:
+            raise InvalidArgument(
+                "expected a contribution in the transaction that called this workflow, found one in the called part, of which only reads "
+                "and writes of objects go back to it: return what it needs, and add the contribution there"
+            )
         self.staging.adds(part)
 
     # -- parts of it that run elsewhere

@@ -20,7 +20,7 @@ from bokilib.errors import (
     PayloadHookUnavailable,
 )
 from bokilib.records import events
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import BookIdentity, Contribution
 from bokilib.records.events import Event, Picker
 from bokilib.testing import Fault, FaultyBook
 
@@ -283,3 +283,26 @@ def test_each_has_a_token_of_its_own_and_who_ended_is_known() -> None:
 def test_of_tokens_of_others_nothing_is_known() -> None:
     those = Incarnations("0a")
     assert not any(those.stopped(token) or those.runs(token) for token in ("", "0", "0b", "0a1", "0b-2"))
+
+
+async def test_a_book_is_the_same_through_all_clients_and_wrappers(cluster: MemoryCluster) -> None:
+    client = await cluster.connect()
+    book = client.book("b")
+    log = Log(book)
+    assert log.identity == BookIdentity(book.id, client.cluster, "b")
+    for other in ((await cluster.connect()).book("b"), client.session().book("b"), FaultyBook(book)):
+        assert Log(other).identity == log.identity and log.over(other).identity == log.identity
+    assert Log(FaultyBook(client.book("c"))).identity != log.identity
+
+
+async def test_a_book_that_does_not_tell_which_it_is_takes_all_parts(book: boki.Book) -> None:
+    class Nameless(FaultyBook):
+        @property
+        def id(self) -> None:
+            return None
+
+    log = Log(Nameless(book))
+    assert log.identity is None
+    part = Contribution(("a",), {}, (Did("x"),), Log(book).origin("queue 'emails'"))
+    assert await log.append(part)
+    assert await Log(book).append(Contribution(("a",), {}, (Did("x"),), log.origin("queue 'emails'")))

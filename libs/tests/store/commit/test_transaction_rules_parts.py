@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
+from bokilib import Contribution
 from bokistore import BokiStore
 from bokistore.commit.transaction_rules import (
     Context,
@@ -72,3 +73,11 @@ async def test_what_parts_read_and_wrote_is_in_the_record_of_their_transaction(s
     with pytest.raises(boki.Conflict):
         await store.commit(late)
     assert await store.object("z").value() is None, "a part that wrote nothing was read all the same"
+
+
+async def test_a_part_takes_no_contribution_since_none_would_come_back(store: BokiStore) -> None:
+    tx = await store.begin()
+    part = store.within(await tx.context(), [])
+    with pytest.raises(boki.InvalidArgument, match="in the transaction that called this workflow"):
+        part.add(Contribution())
+    tx.add(Contribution())
