@@ -201,7 +201,7 @@ async def newest_of(
             while record is not None:
                 state = state_after(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
                 if state is not None:
-                    state = state._replace(time_ms=record.time_ms)
+                    state = instance_state.dated(state, record.time_ms)
                     break
                 record = await _before(log, id, record.seqnum)
             found.append(state)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from bokiflow.model.flow_events import PICKER, AnyFlowEvent, Claimed, Ended, PartitionCheckpoint, Started, Tombed
 from bokiflow.model.record_batcher import RECORD_BYTES
 from bokilib.records.events import Envelope
@@ -199,6 +201,18 @@ def state_after(seqnum: int, events: Iterable[AnyFlowEvent]) -> InstanceState | 
         elif isinstance(event, Tombed):
             return InstanceState(seqnum, "", event.ended, event.large, event)
     return found
+
+
+def dated(state: InstanceState, time_ms: int) -> InstanceState:
+    """Return a state with the time of its record, and an end with the time of the record that ended the workflow.
+
+    A program that ends a workflow without its code may have read only records that are much older than that record.
+    """
+    ended = state.ended
+    if ended is not None:
+        done_ms = state.newest.done_ms if isinstance(state.newest, Tombed) else time_ms
+        ended = msgspec.structs.replace(ended, at_ms=max(ended.at_ms, done_ms))
+    return state._replace(time_ms=time_ms, ended=ended)
 
 
 def status_of(ended: Ended | None, blocked: str = "") -> Status:

@@ -109,7 +109,8 @@ class Ended(Event, tag="flow.done", frozen=True):
     """The end of a workflow, which is final. Fields without a description are as in Started.
 
     Attributes:
-        at_ms: when it ended, by the clock of the log.
+        at_ms: when it ended, by the clock of the log as far as the program that ended it knew it. Readers take the time of the record if
+            that is later (`instance_state.dated`).
         began_ms: when it was started (`delivery_order.start_ms`).
         topics: the topics under which it emitted values.
         parts: the parts that it adds to the transaction that it is a part of.

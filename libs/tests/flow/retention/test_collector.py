@@ -14,6 +14,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.metrics import Metrics
 from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker
+from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, Signalled
 from bokiflow.model.history_fold import encode
@@ -21,6 +22,8 @@ from bokiflow.model.records import InstanceStreams, send
 from bokiflow.retention import collector as collecting
 from bokiflow.retention.collect_rules import Histories
 from bokiflow.retention.collector import Collected, Collector
+from bokiflow.worker.takeover import record_blocked
+from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
@@ -59,6 +62,40 @@ async def oldest_ms(book: boki.Book) -> int:
         if isinstance(item, boki.Record) and item.tags != (tags.member("shop"),):
             return item.time_ms
     return 0
+
+
+async def test_a_blocked_one_that_is_terminated_ended_then_and_is_kept_from_then_on(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app, retention_s=2 * 86_400) as worker:
+        await worker.start(shop.wait.call(1), id="x")
+        await worker.drain()
+    state = await inspection.newest(Log(book), "x")
+    assert state is not None
+    await record_blocked(Log(book), InstanceStreams("x", "shop"), WorkflowStuck("it polls"), state.claim)
+    clock.ms += DAY_MS // 2
+    ended_ms = clock.ms
+    async with Flow(shop.app, (await cluster.connect()).book("shop")) as outside:
+        await outside.handle("x").terminate("enough")  # it has read nothing newer than the record that blocks
+
+    async def shown() -> list[int | None]:
+        log = Log((await cluster.connect()).book("shop"))
+        known, life = await inspection.known(log, "x"), await life_of(log, "x")
+        (listed,) = (await listing(log, "shop", Wanted())).rows
+        times = [] if life.timeline is None else [life.timeline.end_ms]
+        assert known is not None and life.ended is not None and listed.held.ended is not None
+        return [known.ended_ms, life.ended.at_ms, listed.held.ended.at_ms, *times]
+
+    assert await shown() == [ended_ms] * 4
+    assert [one.time_ms async for one in outside.handle("x").steps()][-1] == ended_ms
+    async with working(cluster, shop.app, retention_s=2 * 86_400) as worker:
+        assert (await later(worker, clock, DAY_MS - 1_000)).ended == 0
+        found = await later(worker, clock, 1_000)
+        assert (found.ended, found.tombs) == (1, 1)
+        assert await shown() == [ended_ms] * 3, "its repeated end has the time, too"
+        assert (await later(worker, clock, DAY_MS - 1_000)).forgotten == 0
+        assert (await later(worker, clock, 1_000)).forgotten == 1
 
 
 async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
