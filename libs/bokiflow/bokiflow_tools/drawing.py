@@ -16,12 +16,20 @@ from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.history.instance_state import Status
 from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
-from bokiflow.model.outcomes import Outcome
+from bokiflow.model.outcomes import Failure, Outcome
 from bokiflow.model.stacks import users_stack
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
 from bokiflow_tools.timeline import Life
-from bokiflow_tools.wording import blocked_text, call_text, idle_text, outcome_text, stack_lines, worker_text
+from bokiflow_tools.wording import (
+    blocked_text,
+    call_text,
+    errors_below,
+    idle_text,
+    outcome_text,
+    stack_lines,
+    worker_text,
+)
 
 PATH: Final = "/pages/flow"
 STATUSES: Final = (
@@ -209,7 +217,16 @@ def _ending(id: str, outcome: Outcome) -> Element:
         return make("section", make("h2", "Result"), node, class_="panel")
     kind = make("strong", printable(error.type.rpartition(":")[2]), title=printable(error.type))
     node = make("p", kind, f": {printable(error.message)}", class_="problem")
-    return make("section", make("h2", "Error"), node, stack_block(error.stack), class_="panel")
+    return make("section", make("h2", "Error"), node, stack_block(error.stack), _below(error), class_="panel")
+
+
+def _below(error: Failure) -> Node:
+    """Return the list of the errors of a group and of the cause of an error, each with its stack; None if there are none."""
+    rows = [
+        make("li", make("span", heading, class_="wrong"), stack_block(one.stack), _below(one))
+        for heading, one in errors_below(error)
+    ]
+    return make("ul", *rows) if rows else None
 
 
 def stack_block(stack: str) -> Node:

@@ -13,7 +13,7 @@ from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.history.instance_state import InstanceState, LockWait, status_of
 from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
-from bokiflow.model.outcomes import Outcome
+from bokiflow.model.outcomes import Failure, Outcome, beside
 from bokiflow.model.stacks import users_stack, with_users_stack
 from bokiflow_tools.timeline import MARKS, Life, Span
 
@@ -25,6 +25,8 @@ UNENDED: Final = "A step is recorded when it ends: steps that run now, or were i
 """The note below the steps of a workflow that has not ended."""
 REASON: Final = 200
 """Characters of an error that a list shows at most."""
+STACK_LINES: Final = 400
+"""Lines of stacks that `show` prints at most, of an error with its causes and grouped errors."""
 INCARNATION: Final = 8
 """Characters of an incarnation that are shown: enough to tell two apart."""
 
@@ -34,9 +36,16 @@ def outcome_facts(outcome: Outcome | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     if outcome.error is not None:
-        facts = {"type": outcome.error.type, "message": outcome.error.message}
-        return {"error": facts | ({"stack": outcome.error.stack} if outcome.error.stack else {})}
+        return {"error": error_facts(outcome.error)}
     return {"result": outcome.value}
+
+
+def error_facts(error: Failure) -> dict[str, Any]:
+    """Return the members of an error for JSON: its class and message and, where it has them, its stack, its cause and grouped errors."""
+    facts: dict[str, Any] = {"type": error.type, "message": error.message}
+    facts |= {"stack": error.stack} if error.stack else {}
+    facts |= {"cause": error_facts(error.cause)} if error.cause is not None else {}
+    return facts | ({"errors": [error_facts(one) for one in error.errors]} if error.errors else {})
 
 
 def outcome_text(outcome: Outcome | None) -> str:
@@ -44,8 +53,32 @@ def outcome_text(outcome: Outcome | None) -> str:
     if outcome is None:
         return ""
     if outcome.error is not None:
-        return f"{printable(outcome.error.type.rpartition(':')[2])}: {printable(outcome.error.message)[:200]}"
+        return _error_text(outcome.error) + printable(beside(outcome.error))
     return preview(outcome.value)
+
+
+def _error_text(error: Failure) -> str:
+    return f"{printable(error.type.rpartition(':')[2])}: {printable(error.message)[:REASON]}"
+
+
+def errors_below(error: Failure) -> list[tuple[str, Failure]]:
+    """Return the errors of a group and the cause of an error, each with a heading for people."""
+    count = len(error.errors)
+    found = [(f"error {number} of {count}: {_error_text(one)}", one) for number, one in enumerate(error.errors, 1)]
+    return [*found, *([(f"cause: {_error_text(error.cause)}", error.cause)] if error.cause is not None else [])]
+
+
+def error_lines(error: Failure, shown: Callable[[str], list[str]]) -> list[str]:
+    """Return the stack of an error, and below it the errors of its group and its causes, each with its stack.
+
+    Args:
+        error: the error.
+        shown: the lines of a stack.
+    """
+    lines = shown(error.stack)
+    for heading, one in errors_below(error):
+        lines += [heading, *(f"  {line}" for line in error_lines(one, shown))]
+    return lines
 
 
 def worker_text(name: str) -> str:
@@ -146,7 +179,7 @@ def idle_text(life: Life) -> str:
 
 
 def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool = False) -> list[str]:
-    """Return the facts of a workflow for people, a name and a value on each line, and the stack of its error.
+    """Return the facts of a workflow for people, a name and a value on each line, and the stacks of its error and its causes.
 
     Args:
         life: the workflow.
@@ -180,7 +213,11 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
         text = outcome_text(ended.outcome) if life.result_kept else "not kept any more"
         rows.append(("error" if ended.outcome.error is not None else "result", text))
-        stack = shown(ended.outcome.error.stack) if ended.outcome.error is not None else []
+        error = life.outcome.error if life.outcome is not None else None
+        stack = error_lines(error, shown) if error is not None else []
+        if len(stack) > STACK_LINES:
+            left = f"… {len(stack) - STACK_LINES} more lines: `boki flow show {printable(life.id)} --json` has all"
+            stack = [*stack[:STACK_LINES], left]
     if not life.history_kept:
         rows.append(("history", life.not_kept))
     return [*(f"{name.ljust(10)}{value}" for name, value in rows), *stack]

@@ -128,6 +128,36 @@ async def test_a_workflow_that_ended(requester: Requester, cluster: MemoryCluste
     assert "ValueError : no such address" in failed.text.replace("ValueError:", "ValueError :")
 
 
+async def test_an_error_is_shown_with_those_of_its_group_and_its_cause(
+    requester: Requester, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App("shop")
+
+    @app.step
+    async def decline() -> None:
+        try:
+            raise KeyError("visa")
+        except KeyError as declined:
+            raise RuntimeError("order 7") from declined
+
+    @app.workflow
+    async def order() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(decline())
+
+    async with Worker(app, (await cluster.connect()).book("shop"), name="w", bodies=Inline()) as worker:
+        await asyncio.gather((await worker.start(order.call(), id="x")).result(), return_exceptions=True)
+        known = await worker.flow.known("x")
+    text = (await look(requester, book="shop", id="x")).text
+    assert "error 1 of 1: RuntimeError: order 7" in text and "cause: KeyError: 'visa'" in text
+    words = "(1 sub-exception) [RuntimeError: order 7 (cause: KeyError: 'visa')]"
+    assert words in text and words in (await look(requester, book="shop")).text
+    assert words in capsys.readouterr().err, "the log line of the worker names them, too"
+    assert known is not None and known.outcome is not None and known.outcome.error is not None
+    (declined,) = known.outcome.error.errors
+    assert declined.cause is not None and "bokiflow" not in declined.stack
+
+
 async def test_a_workflow_that_runs_at_its_second_worker(requester: Requester, cluster: MemoryCluster) -> None:
     await lives.fill(cluster)
     stay = asyncio.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from boki_gateway.pages.markup import make
@@ -9,11 +11,13 @@ from bokiflow.history.instance_state import InstanceState
 from bokiflow.model import flow_events as events
 from bokiflow.model.delivery_order import recorded_events
 from bokiflow.model.flow_events import Ended, Started
-from bokiflow.model.outcomes import CANCELLED_OUTCOME, Outcome, failed
+from bokiflow.model.outcomes import CANCELLED_OUTCOME, Detail, Failure, Outcome, failed
+from bokiflow.model.stacks import with_users_stack
 from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.timeline import Life, Span
 from bokiflow_tools.wording import (
     IDLE_CLAIMS,
+    STACK_LINES,
     call_text,
     idle_text,
     life_facts,
@@ -119,6 +123,35 @@ def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
     assert "blocked   WorkflowStuck: it ran on" in stuck and stuck[-1] == "  File f, line 1, in spin"
 
 
+def test_errors_of_a_group_and_causes_are_shown_with_their_stacks() -> None:
+    def order() -> None:
+        try:
+            raise KeyError("visa")
+        except KeyError as declined:
+            raise RuntimeError("order 7") from declined
+
+    def raised(call: Callable[[], None]) -> Exception:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - any error is returned
+            return error
+        raise AssertionError
+
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [raised(order), ValueError(EVIL)])
+    life = Life("x", STARTED, [], Ended("x", 1, "f", "", failed(group), 3_500), [], 1)
+    lines = life_lines(life, str)
+    assert f"[RuntimeError: order 7 (cause: KeyError: 'visa'); ValueError: {SHOWN}]" in "".join(lines)
+    places = [lines.index(one) for one in ("error 1 of 2: RuntimeError: order 7", "  cause: KeyError: 'visa'")]
+    assert places == sorted(places) and lines[-1] == f"error 2 of 2: ValueError: {SHOWN}"
+    assert all("in order" in "".join(lines[place:]) for place in places), "each has its stack"
+    error = life_facts(life)["error"]
+    assert error["errors"][0]["cause"]["message"] == "'visa'" and "in order" in error["errors"][0]["cause"]["stack"]
+    assert error["errors"][1] == {"type": "builtins:ValueError", "message": EVIL}
+    many = ExceptionGroup("many", [ExceptionGroup(str(n), [raised(order)] * 16) for n in range(16)])
+    long = life_lines(life._replace(ended=Ended("x", 1, "f", "", failed(many), 3_500)), str)
+    assert len(long) < STACK_LINES + 20 and long[-1].endswith("`boki flow show x --json` has all")
+
+
 BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/execute/body.py", line 38, in run_body
     value = await step.function(*args, **options)
 """
@@ -139,6 +172,10 @@ def test_frames_of_bokis_own_code_are_shown_only_where_they_are_asked_for() -> N
     life = Life("x", STARTED, [], None, [], 1, f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
     assert not any("bokiflow" in line for line in life_lines(life, str))
     assert any("bokiflow" in line for line in life_lines(life, str, full_stack=True))
+    below = Failure("a:E", "x", detail=Detail(BOKIS + USERS))
+    known = with_users_stack(Outcome(None, Failure("a:E", "x", detail=Detail(BOKIS + USERS, [], below, [below]))))
+    assert known.error is not None and known.error.cause is not None
+    assert {one.stack for one in (known.error, known.error.cause, *known.error.errors)} == {USERS[:-1]}
 
 
 def test_a_fork_names_its_origin_and_who_cancels_says_why() -> None:

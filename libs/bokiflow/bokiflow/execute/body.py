@@ -79,7 +79,7 @@ class FailedAttempts:
             id=workflow,
             attempt=attempt,
             attempts=step.how.retry.attempts,
-            error=error.message,
+            error=error.text,
             type=error.type,
             next_in_s=round(delay_s, 3),
         )

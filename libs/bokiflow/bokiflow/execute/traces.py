@@ -121,7 +121,7 @@ class Spans:
         if span is None:
             return
         if ended is not None and ended.outcome.error is not None:
-            span.fail(ended.outcome.error.message)
+            span.fail(ended.outcome.error.text)
         span.end()
 
     @contextmanager
@@ -140,4 +140,4 @@ class Spans:
 def note(span: Span, outcome: Outcome) -> None:
     """Mark the span of a body as failed if its outcome is an error."""
     if outcome.error is not None:
-        span.fail(f"{outcome.error.type}: {outcome.error.message}")
+        span.fail(f"{outcome.error.type}: {outcome.error.text}")

@@ -103,12 +103,17 @@ GROUPED: Final = 16
 """The most errors of a group that are kept."""
 DEPTH: Final = 4
 """The most levels of causes and groups that are kept."""
+NAMED: Final = 3
+"""The most errors of a group that `Failure.text` names."""
+BESIDE_CHARS: Final = 512
+"""The most characters of `Failure.text` beside the message."""
 CANCELLED: Final = "bokiflow.errors:WorkflowCancelled"
 INTERRUPTED: Final = "bokiflow.errors:StepInterrupted"
 AGAIN: Final = "raised again by the workflow:"
 """Text between the stack trace of a step or child and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
 """Attribute of a rebuilt error: the stack trace of the original; "" if none was recorded."""
+_STOPPED: Final = "asyncio.exceptions:CancelledError"
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
 _MAIN: Final = "__main__"
 UNRECORDED: Final = 0
@@ -163,6 +168,41 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     def stack(self) -> str:
         """The stack trace, innermost call last; "" if none was recorded."""
         return self.detail.stack if self.detail is not None else ""
+
+    @property
+    def cause(self) -> Failure | None:
+        """The error that it was raised from, or while that was handled; None if there is none."""
+        return self.detail.cause if self.detail is not None else None
+
+    @property
+    def errors(self) -> Sequence[Failure]:
+        """The errors of a group, the first 16 at most; empty for any other error."""
+        return self.detail.errors if self.detail is not None else ()
+
+    @property
+    def text(self) -> str:
+        """The message, and in brackets the errors of a group and the chain of causes, shortened."""
+        return self.message + beside(self)
+
+
+def beside(failure: Failure) -> str:
+    """Return the errors of a group and the causes of an error as text to follow its message; "" if there are none.
+
+    The cause of a time-out is the cancellation that it made, which tells nothing: it is left out unless it has a message.
+    """
+    text = ""
+    if failure.errors:
+        more = [f"{len(failure.errors) - NAMED} more"] if len(failure.errors) > NAMED else []
+        text += f" [{'; '.join([*map(_in_brackets, failure.errors[:NAMED]), *more])}]"
+    cause = failure.cause
+    if cause is not None and (cause.message or cause.type != _STOPPED):
+        text += f" (cause: {_in_brackets(cause)})"
+    return text if len(text) <= BESIDE_CHARS else f"{text[: BESIDE_CHARS - 1]}…"
+
+
+def _in_brackets(failure: Failure) -> str:
+    name = failure.type.rpartition(":")[2]
+    return f"{name}: {failure.message}{beside(failure)}" if failure.message else f"{name}{beside(failure)}"
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from bokiflow.errors import WorkflowStuck
-from bokiflow.model.outcomes import AGAIN, Outcome
+from bokiflow.model.outcomes import AGAIN, Detail, Failure, Outcome
 from bokilib.stacks import without_our_frames
 
 _LIBRARY: Final = re.compile(r"/(?:site-packages|dist-packages|lib/python3[^/]*)/|^<")
@@ -21,12 +21,17 @@ def users_stack(stack: str) -> str:
 
 
 def with_users_stack(outcome: Outcome) -> Outcome:
-    """Return an outcome with the stack trace of its error reduced by `users_stack`."""
-    error = outcome.error
-    if error is None or error.detail is None:
-        return outcome
-    detail = msgspec.structs.replace(error.detail, stack=users_stack(error.detail.stack))
-    return Outcome(outcome.value, msgspec.structs.replace(error, detail=detail))
+    """Return an outcome with the stack traces of its error, of its causes and of the errors of a group reduced by `users_stack`."""
+    return outcome if outcome.error is None else Outcome(outcome.value, _reduced(outcome.error))
+
+
+def _reduced(error: Failure) -> Failure:
+    detail = error.detail
+    if detail is None:
+        return error
+    cause = None if detail.cause is None else _reduced(detail.cause)
+    reduced = Detail(users_stack(detail.stack), detail.notes, cause, [_reduced(one) for one in detail.errors])
+    return msgspec.structs.replace(error, detail=reduced)
 
 
 def place_of(stack: str) -> str:

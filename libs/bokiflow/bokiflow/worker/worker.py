@@ -609,7 +609,7 @@ class Worker:
                 "workflow failed",
                 id=id,
                 name=ended.name,
-                error=failure.message,
+                error=failure.text,
                 type=failure.type,
                 stack=users_stack(failure.stack),
             )

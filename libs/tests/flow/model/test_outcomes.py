@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import types
 from pathlib import Path
@@ -331,6 +332,28 @@ def test_groups_come_back_with_their_errors() -> None:
     assert isinstance(found, ExceptionGroup) and isinstance(found.exceptions[0], StepFailed)
     many = failed(ExceptionGroup("many", [ValueError(n) for n in range(1_000)])).error
     assert many is not None and many.detail is not None and len(many.detail.errors) == 16
+
+
+def test_the_text_of_an_error_names_the_errors_of_its_group_and_its_causes() -> None:
+    def text(error: BaseException) -> str:
+        failure = failed(error).error
+        assert failure is not None
+        return failure.text
+
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [ValueError("no plum"), KeyError()])
+    message = "unhandled errors in a TaskGroup (2 sub-exceptions)"
+    assert text(group) == f"{message} [ValueError: no plum; KeyError]"
+    outer = RuntimeError("order 7")
+    outer.__cause__ = group
+    assert text(outer) == f"order 7 (cause: ExceptionGroup: {message} [ValueError: no plum; KeyError])"
+    many = text(ExceptionGroup("many", [ValueError(n) for n in range(9)]))
+    assert many.endswith("[ValueError: 0; ValueError: 1; ValueError: 2; 6 more]")
+    long = RuntimeError("x")
+    long.__cause__ = ValueError("y" * 4_000)
+    assert len(text(long)) < 600 and text(long).endswith("…")
+    stopped = TimeoutError("too long")
+    stopped.__cause__ = asyncio.CancelledError()
+    assert text(stopped) == "too long" and text(ValueError("x")) == "x"
 
 
 def test_an_error_that_is_recorded_again_is_recorded_unchanged() -> None:

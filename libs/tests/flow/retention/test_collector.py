@@ -64,7 +64,7 @@ async def oldest_ms(book: boki.Book) -> int:
     return 0
 
 
-async def test_a_blocked_one_that_is_terminated_ended_then_and_is_kept_from_then_on(
+async def test_a_blocked_one_that_is_terminated_is_kept_from_then_on(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()
