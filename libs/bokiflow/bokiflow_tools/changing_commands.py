@@ -70,10 +70,10 @@ def _register_start(group: CommandGroup) -> None:
     ) -> int:
         """Start a workflow by the name of its function, and print its id. A worker of the app runs it.
 
-        The command checks neither names nor arguments. If workers have no workflow of this name, NotRegistered blocks it; if the
-        arguments do not fit its parameters, NonDeterminism does. An id that was used for the same call finds the existing workflow. An
-        id that was used for another call is refused with exit code 2; arguments by name and by position differ. With --json an object
-        with id, name, group and alive (a worker of the app was seen).
+        The command checks neither names nor arguments, since the log does not say which workflows the workers have. If they have no
+        workflow of this name, NotRegistered blocks it; if the arguments do not fit its parameters, NonDeterminism does. An id that was
+        used for the same call finds the existing workflow. An id that was used for another call is refused with exit code 2; arguments
+        by name and by position differ. With --json an object with id, name, group and alive (a worker of the app was seen).
 
         \b
             boki flow start checkout --id order-7 --args '["visa", ["apple"]]' --book shop

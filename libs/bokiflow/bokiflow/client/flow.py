@@ -183,7 +183,7 @@ class Flow:
         there = await inspection.started_call(self.log, mine.id, state)
         if there is None:
             raise await self._nothing(mine.id)
-        start = check_same(mine, there)
+        start = await check_same(self.log, call, mine, there)
         ended = await inspection.outcome_of(self.log, mine.id, state)
         return Handle(self, mine.id, call.workflow, start=start, ended=ended)
 
@@ -237,7 +237,7 @@ class Flow:
             InvalidArgument: an argument is not valid.
         """
         made = debounce.checked(call, quiet_s, at_most_s, attributes)
-        return Handle(self, await debounce.debounced(self, id, made), call.workflow, missing="wait")
+        return Handle(self, await debounce.debounced(self, check_id(id), made), call.workflow, missing="wait")
 
     @overload
     def handle(self, id: str) -> Handle[Json]: ...
@@ -269,15 +269,24 @@ class Flow:
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
 
 
-def check_same(mine: Started, there: StartedCall) -> int:
+async def check_same(log: Log, call: Call[Any], mine: Started, there: StartedCall) -> int:
     """Return the seqnum of the start of the workflow that has this id, if it is of the same call.
+
+    A call is the same if its arguments have the digest of the recorded ones. Otherwise the recorded arguments are read, and both are
+    compared as the workflow's function gets them.
 
     Raises:
         IdReused: it is of another call.
     """
-    if (there.name, there.digest) != (mine.name, mine.digest) or there.group not in ("", mine.group):
+    same = there.name == mine.name and there.group in ("", mine.group)
+    kept = True
+    if same and there.digest != mine.digest:
+        args = await inspection.started_args(log, mine.id, there.start)
+        kept, same = args is not None, args is not None and call.workflow.signature.same(args, mine.args)
+    if not same:
+        unsure = "" if kept else ", or with the same in another form, since the log does not keep its arguments"
         raise IdReused(
-            f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
+            f"the id {mine.id!r} is that of {there.name!r} with other arguments{unsure}: take another one",
             id=mine.id,
             expected=f"{mine.name} {mine.digest}",
             found=f"{there.name} {there.digest}",
@@ -289,8 +298,9 @@ def check_id(id: str) -> str:
     """Return an id that is neither empty nor too long.
 
     Raises:
-        InvalidArgument: it is.
+        InvalidArgument: it is, or it is no text.
     """
+    records.check_text("an id", id)
     if not id or len(id) > ID_CHARS:
         raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {id[:80]!r}", found=id[:80])
     return id

@@ -148,8 +148,10 @@ class Handle(Generic[R]):
         Raises:
             NoSuchWorkflow: no workflow has this id.
             NotEncodable: the value is not JSON.
+            InvalidArgument: the topic is no text.
             AppendUnknown: the signal may or may not have been sent.
         """
+        records.check_text("a topic", topic)
         await self._send(Signalled(self.id, topic, as_json(value), self._flow.token()))
 
     async def cancel(self, reason: str = "") -> None:
@@ -160,9 +162,10 @@ class Handle(Generic[R]):
 
         Raises:
             NoSuchWorkflow: no workflow has this id.
+            InvalidArgument: the reason is no text.
             AppendUnknown: the request may or may not have been sent.
         """
-        await self._send(Cancelled(self.id, reason))
+        await self._send(Cancelled(self.id, records.check_text("a reason", reason)))
 
     async def terminate(self, reason: str = "") -> None:
         """End the running or blocked workflow without its code: nothing cleans up, and no worker is needed.
@@ -176,9 +179,10 @@ class Handle(Generic[R]):
 
         Raises:
             NoSuchWorkflow: no workflow has this id.
+            InvalidArgument: the reason is no text.
             AppendUnknown: the workflow may or may not be ended; call again.
         """
-        await self._flow.terminate(self.id, reason)
+        await self._flow.terminate(self.id, records.check_text("a reason", reason))
 
     async def resume(self) -> None:
         """Ask workers to retry the workflow if it is blocked. Workers that begin later retry it anyway.

@@ -52,7 +52,7 @@ async def starting(
     there = None if state is None else await inspection.started_call(flow.log, id, state)
     if there is None:
         return _of(flow, records.start(mine, 0))
-    check_same(mine, there)
+    await check_same(flow.log, call, mine, there)
     return _of(flow, Contribution())
 
 
@@ -61,9 +61,9 @@ def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contrib
 
     Raises:
         NotEncodable: the value is not JSON.
-        InvalidArgument: the id is not valid.
+        InvalidArgument: the id or the topic is not valid.
     """
-    event = Signalled(check_id(id), topic, as_json(value), flow.token())
+    event = Signalled(check_id(id), records.check_text("a topic", topic), as_json(value), flow.token())
     return _of(flow, records.send(records.InstanceStreams(id, flow.group), event))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -393,6 +393,21 @@ async def started_call(log: Log, id: str, state: InstanceState) -> StartedCall |
         return StartedCall(there.name, there.digest, there.group, state.start)
     began = await first(log, id)  # claims of older programs lack the call
     return None if began is None else StartedCall(began[1].name, began[1].digest, began[1].group, began[0])
+
+
+async def started_args(log: Log, id: str, start: int) -> Any:
+    """Return the arguments that a workflow was started with; None if the log does not keep them, or this program cannot read them.
+
+    Args:
+        log: the log of the book.
+        id: the workflow.
+        start: the seqnum of its start.
+    """
+    try:
+        began = await first(log, id)
+    except (Trimmed, *UNREADABLE):
+        return None
+    return None if began is None or began[0] != start else began[1].args
 
 
 async def outcome_of(log: Log, id: str, state: InstanceState) -> Ended | None:

@@ -113,6 +113,7 @@ AGAIN: Final = "raised again by the workflow:"
 """Text between the stack trace of a step or child and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
 """Attribute of a rebuilt error: the stack trace of the original; "" if none was recorded."""
+THE_ARGUMENTS: Final = "the arguments"
 _STOPPED: Final = "asyncio.exceptions:CancelledError"
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
 _MAIN: Final = "__main__"
@@ -386,9 +387,10 @@ def unfit_value(fault: Exception, what: str, id: str, name: str) -> NonDetermini
         fault: the error of the conversion.
         what: the value, such as "the arguments".
     """
+    wrong = "; if the call was wrong, terminate the workflow and start another" if what == THE_ARGUMENTS else ""
     return NonDeterminism(
-        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; restore the code that started it, or "
-        "change the parameters or types so that they accept both",
+        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; restore the code that it was started for, "
+        f"or change the parameters or types so that they accept both{wrong}",
         id=id,
         expected=f"{what} of the types that this code names",
         found=str(fault),

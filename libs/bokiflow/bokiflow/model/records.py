@@ -59,6 +59,19 @@ class InstanceStreams(NamedTuple):
         return tags.flow_partition_owner(self.group, self.partition)
 
 
+def check_text(what: str, found: object) -> str:
+    """Return an argument that is text. An event with another type could not be read again.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if not isinstance(found, str):
+        raise InvalidArgument(
+            f"expected {what} that is text (str), found {found!r:.80} ({type(found).__name__})", found=found
+        )
+    return found
+
+
 def check_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of a new workflow. Raises InvalidArgument."""
     if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):

@@ -119,17 +119,57 @@ class Signature:
                 f"{self._function.__qualname__}{self._signature} was started with other arguments: {fault}; keep its parameters, "
                 "or give new ones a default"
             ) from fault
-        kinds = self._kinds()
         for name, value in bound.arguments.items():
-            kind = kinds.get(name, Any)
-            parameter = self._signature.parameters[name]
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                bound.arguments[name] = tuple(_typed(kind, one) for one in value)
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                bound.arguments[name] = {key: _typed(kind, one) for key, one in value.items()}
-            else:
-                bound.arguments[name] = _typed(kind, value)
+            bound.arguments[name] = self._decoded(name, value)
         return list(bound.args), dict(bound.kwargs)
+
+    def _decoded(self, name: str, value: Any) -> Any:
+        """Return the recorded argument of a parameter as its type. Raises NotEncodable if it does not fit."""
+        kind, parameter = self._kinds().get(name, Any), self._signature.parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return tuple(_typed(kind, one) for one in value)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return {key: _typed(kind, one) for key, one in value.items()}
+        return _typed(kind, value)
+
+    def checked(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> Json:
+        """Return arguments as JSON, as `encode` does, once they decode to the types of the function.
+
+        Raises:
+            InvalidArgument: the function does not take these arguments, or one of them does not fit the type of its parameter.
+            NotEncodable: one of them is not JSON.
+        """
+        stored = cast(list[Any], self.encode(args, options))
+        given = self._signature.bind(*args, **options).arguments
+        for name, value in self._signature.bind(*stored[0], **stored[1]).arguments.items():
+            try:
+                self._decoded(name, value)
+            except NameError:  # the name of a type that this program does not import: its worker does
+                continue
+            except Exception as fault:
+                why = fault.facts.get("found", fault) if isinstance(fault, NotEncodable) else fault
+                kind = self._kinds()[name]
+                expected = getattr(kind, "__name__", str(kind)) if isinstance(kind, type) else str(kind)
+                raise InvalidArgument(
+                    f"{self._function.__qualname__}: expected {expected} as argument {name!r}, found {given[name]!r:.80}: {why}",
+                    expected=expected,
+                    found=repr(given[name])[:80],
+                ) from fault
+        return stored
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Return True if the function gets equal arguments from two recorded calls, written by position, by name or left to defaults."""
+        try:
+            return self._normal(one) == self._normal(other)
+        except Exception:  # noqa: BLE001 - arguments of another signature, and types of users, raise any error
+            return False
+
+    def _normal(self, stored: Any) -> bytes:
+        """Return the arguments that the function gets from a recorded call, as sorted JSON: by name, with defaults."""
+        args, options = self.decode(stored)
+        bound = self._signature.bind(*args, **options)
+        bound.apply_defaults()
+        return msgspec.json.encode({name: as_json(one) for name, one in bound.arguments.items()}, order="sorted")
 
     def result(self, value: Json) -> Any:
         """Return a recorded result as a new object of the function's type. Raises NotEncodable if it does not fit."""
@@ -320,10 +360,10 @@ class Workflow(Generic[P, R]):
         """Return a call to start: `flow.start(checkout.call(order), id=…)`.
 
         Raises:
-            InvalidArgument: the function does not take these arguments.
+            InvalidArgument: the function does not take these arguments, or one of them does not fit the type of its parameter.
             NotEncodable: one of them is not JSON.
         """
-        return Call(self, self.signature.encode(args, options))
+        return Call(self, self.signature.checked(args, options))
 
     async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         """Run a child workflow and return its result.

@@ -33,6 +33,7 @@ from bokiflow.model.delivery_order import OrderedEvent, Own
 from bokiflow.model.flow_events import Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
 from bokiflow.model.outcomes import (
     CANCELLED_OUTCOME,
+    THE_ARGUMENTS,
     Names,
     Outcome,
     as_json,
@@ -248,7 +249,7 @@ class Instance:
         try:
             args, options = self.workflow.signature.decode(self.started.args)
         except Exception as fault:
-            raise self._unfit(fault, "the arguments") from fault
+            raise self._unfit(fault, THE_ARGUMENTS) from fault
         try:
             return await self.workflow.function(*args, **options)
         except asyncio.CancelledError as error:

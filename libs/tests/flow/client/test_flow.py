@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 import boki
+import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import Flow, IdReused
-from bokilib import AppendUnknown
+from bokiflow import App, Flow, IdReused
+from bokiflow.client.in_atomic import signalling, starting
+from bokiflow.runtime.calls import named
+from bokilib import AppendUnknown, Contribution
+from bokilib.append.log import Log
 from bokilib.testing import Fault, FaultyBook
 from libs.tests.flow.shop import Shop
 
@@ -21,6 +29,112 @@ async def test_an_id_is_one_call(shop: Shop, book: boki.Book) -> None:
             await flow.start(shop.steps.call(3), id="x")
         with pytest.raises(IdReused, match="steps"):
             await flow.start(shop.sleep.call(2), id="x")
+
+
+@dataclass
+class Order:
+    sku: str
+    gift: bool = False
+
+
+BOX = Order("box")
+
+
+def of_version(number: int) -> tuple[App, bokiflow.Workflow[..., Any]]:
+    """Return the app of a shop before and after a deploy that added parameters with defaults."""
+    app = App("shop")
+
+    async def old(order: Order, cents: float) -> str:
+        raise AssertionError
+
+    async def new(order: Order, cents: float, *, note: str = "", box: Order = BOX) -> str:
+        raise AssertionError
+
+    return app, app.workflow(name="a")((old, new)[number])
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_call_is_the_same_however_it_is_written(cluster: MemoryCluster, *, ended: bool) -> None:
+    (old_app, old), (new_app, new) = of_version(0), of_version(1)
+    log = Log((await cluster.connect()).book("shop"))
+    first = await Flow(old_app, log).start(old.call(Order("pear"), 1.0), id="x")
+    if ended:
+        await first.terminate()
+    flow = Flow(new_app, Log((await cluster.connect()).book("shop")))
+    same = [
+        new.call(Order("pear"), cents=1),
+        new.call(cents=1.0, order=Order("pear", gift=False)),
+        new.call(Order("pear"), 1, note="", box=Order("box")),
+    ]
+    for call in same:
+        assert (await flow.start(call, id="x")).id == "x"
+        assert await starting(flow, call, id="x") == Contribution()
+    others = [new.call(Order("pear"), 2), new.call(Order("pear"), 1, note="n"), new.call(Order("pear", gift=True), 1)]
+    for call in others:
+        with pytest.raises(IdReused, match=r"with other arguments: take"):
+            await flow.start(call, id="x")
+        with pytest.raises(IdReused):
+            await starting(flow, call, id="x")
+    assert flow.log.appends == len(same) + len(others), "nothing but refused starts"
+
+
+async def test_by_name_alone_only_the_form_of_a_call_is_known(cluster: MemoryCluster) -> None:
+    app, workflow = of_version(0)
+    log = Log((await cluster.connect()).book("shop"))
+    await Flow(app, log).start(workflow.call(Order("pear"), 1.0), id="x")
+    elsewhere = App("shop")
+    flow = Flow(elsewhere, log)
+    await flow.start(named(elsewhere, "a").call({"sku": "pear", "gift": False}, 1.0), id="x")
+    with pytest.raises(IdReused):
+        await flow.start(named(elsewhere, "a").call({"sku": "pear", "gift": False}, cents=1.0), id="x")
+
+
+async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(shop: Shop, book: boki.Book) -> None:
+    _, workflow = of_version(1)
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: workflow.call({"sku": 7}, 1),
+            "expected Order as argument 'order', found {'sku': 7}: Expected `str`, got `int`",
+        ),
+        (
+            lambda: workflow.call(Order("a"), "1"),
+            "expected float as argument 'cents', found '1': Expected `float`, got `str`",
+        ),
+        (lambda: workflow.call(Order("a"), cents=1, note=None), "argument 'note', found None"),
+        (lambda: workflow.call("a", 1), "argument 'order'"),
+    ]
+    for call, words in wrong:
+        with pytest.raises(boki.InvalidArgument) as caught:
+            call()
+        assert words in str(caught.value) and caught.value.facts["found"] in str(caught.value)
+    assert await book.read_prev() is None
+
+
+async def test_ids_topics_and_reasons_are_text(shop: Shop, book: boki.Book) -> None:
+    flow = Flow(shop.app, book)
+    handle = await flow.start(shop.steps.call(2), id="x")
+    number: Any = 7
+    sent = flow.log.appends
+    words = r"that is text \(str\), found 7 \(int\)"
+    for call in (
+        lambda: flow.start(shop.steps.call(2), id=number),
+        lambda: starting(flow, shop.steps.call(2), id=number),
+        lambda: handle.fork(id=number),
+        lambda: flow.debounce(shop.steps.call(2), id=number, quiet_s=1),
+        lambda: handle.signal(number),
+        lambda: handle.cancel(number),
+        lambda: handle.terminate(number),
+    ):
+        with pytest.raises(boki.InvalidArgument, match=words):
+            await call()
+    for wrong in (
+        lambda: flow.handle(number),
+        lambda: signalling(flow, "x", number),
+        lambda: signalling(flow, number, "t"),
+    ):
+        with pytest.raises(boki.InvalidArgument, match=words):
+            wrong()
+    assert flow.log.appends == sent and await handle.status() == "running"
 
 
 async def test_two_who_start_one_id_at_once_share_it(shop: Shop, cluster: MemoryCluster) -> None:
