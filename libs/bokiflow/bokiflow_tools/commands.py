@@ -220,8 +220,12 @@ def _register_show(group: CommandGroup) -> None:
         (worker and unseen_ms of the worker of the app that was seen last), held_back_until_ms (null unless it is held back because
         its process ended several times in a row while it ran), idle_claims (takeovers since it last recorded anything),
         version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, waits_for
-        (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), and result or error with its whole stack. If
+        (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), open (timers, children and begun steps without
+        an end, as `steps --json` has them), and result or error with its whole stack, its cause and, of a group, its errors. If
         the history is not kept any more, args, version, origin, cancels and idle_claims are null.
+
+        For which signals a workflow waits, which steps run, and which timers it cancelled is not in the log: `boki flow replay` says what
+        its code waits for.
 
         \b
             boki flow show order-7 --book shop
@@ -340,9 +344,10 @@ def _register_steps(group: CommandGroup) -> None:
         """Show the history of a workflow: steps, transactions, timers, children, signals, takeovers, its end.
 
         A line has the time since the workflow began, the kind and name, the duration and the outcome. A step is recorded when it ends,
-        unless it runs at most once: a step that runs now is not shown. Arguments of steps and errors of retried attempts are not in the
-        log; it has the number of attempts and the outcome of the last one. The worker's own log lines ("step attempt failed: retried") have
-        the errors of the others. `show` prints the call of a workflow or, by its id, of a child.
+        unless it runs at most once: a step that runs now is not shown. That a timer was cancelled is not recorded: one without an end may
+        be over. Arguments of steps and errors of retried attempts are not in the log; it has the number of attempts and the outcome of
+        the last one. The worker's own log lines ("step attempt failed: retried") have errors of the others. `show` prints the call of a
+        workflow or, by its id, of a child.
 
         With --json each is an object with kind, name, key, begin_ms, end_ms and further members that depend on the kind. Exit code 4:
         the history is not kept any more.

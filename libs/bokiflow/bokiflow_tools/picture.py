@@ -156,7 +156,7 @@ def _name(book: str, span: Span) -> Element:
 def _timer(span: Span, name: str) -> Element:
     if span.end_ms is not None or not span.due_ms:
         return make("b", name)
-    return make("span", make("b", name), ", until ", moment(span.due_ms), " at the latest")
+    return make("span", make("b", name), ", until ", moment(span.due_ms))
 
 
 def _grid() -> list[Element]:
@@ -169,7 +169,8 @@ def _drawn(span: Span, line: Timeline, scale: Axis, *, failed: bool) -> list[Ele
         kind = f"mark of-{span.kind}{' fails' if failed else ''}"
         return [make("circle", cx=_percent(begin), cy="50%", r=5, class_=kind)]
     unknown = span.end_ms is None
-    end = WIDTH if span.end_ms is None else scale.place(span.end_ms)
+    end_ms = span.end_ms or span.due_ms or None  # an open timer ends when it is due, if it was not cancelled
+    end = WIDTH if end_ms is None else scale.place(end_ms)
     kind = f"bar of-{span.kind}{' fails' if failed else ''}{' unknown' if unknown else ''}"
     return [_bar(begin, end, kind, y=5, height=12)]
 

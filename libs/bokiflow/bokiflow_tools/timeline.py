@@ -6,7 +6,8 @@ A timeline follows from the history alone:
   delivery before them, since the code of a workflow runs at no other time.
 - The time of a delivery is when the code received it, and never falls; an incoming event has the time of its record.
 - A `recv` has no record until its signal comes. A step has none until it ends, unless it runs at most once.
-- A timer that had not fired when the workflow ended is left out: nothing waited for it.
+- That the code cancelled a timer is not recorded: a timer that has not fired may be over. It is left out if the workflow has ended,
+  since nothing waited for it.
 - A launched workflow (a firing of a schedule) is no child, and the history does not say how it ends. The span's `value` is its status, if
   that is known.
 
@@ -46,6 +47,10 @@ Kind: TypeAlias = Literal[
 ]
 MARKS: Final = frozenset({"launch", "signal", "cancel", "send", "emit", "patch", "fork", "takeover", "blocked", "end"})
 """Kinds of spans that have no duration."""
+
+
+OPEN: Final = frozenset({"step", "timer", "child"})
+"""Kinds of spans that `Life.open` has."""
 
 
 class Span(NamedTuple):
@@ -299,15 +304,17 @@ class Stretch(NamedTuple):
 def stretches(line: Timeline, last_ms: int) -> list[Stretch]:
     """Divide the time of a workflow, from its beginning to its end, into stretches by their use.
 
-    A span without an end lasts until now if the workflow still runs. If the workflow has ended, the duration is unknown and the span does
-    not count.
+    A span without an end lasts until now if the workflow still runs, and a timer until it is due. If the workflow has ended, the duration
+    is unknown and the span does not count.
     """
     changes: list[tuple[int, int, int]] = []
     for span in line.spans:
         if span.kind not in USES or (span.end_ms is None and line.end_ms is not None):
             continue
         rank = USES.index(span.kind)
-        end_ms = last_ms if span.end_ms is None else span.end_ms
+        end_ms = span.end_ms
+        if end_ms is None:
+            end_ms = max(span.begin_ms, span.due_ms) if span.due_ms else last_ms
         changes += [(max(line.begin_ms, span.begin_ms), rank, 1), (min(last_ms, end_ms), rank, -1)]
     found: list[Stretch] = []
     under_way = [0] * len(USES)
@@ -416,6 +423,12 @@ class Life(NamedTuple):
             return None
         made = timeline(self.started, self.records, self.claims, self.ended)
         return made._replace(spans=[self._now(span) for span in made.spans])
+
+    @property
+    def open(self) -> list[Span]:
+        """The timers, children and begun steps without an end, while it has not ended; other steps are recorded when they end."""
+        line = self.timeline if self.ended is None else None
+        return [] if line is None else [span for span in line.spans if span.kind in OPEN and span.end_ms is None]
 
     def _now(self, span: Span) -> Span:
         """Return a span with the state of its lock or launched workflow, which other streams of the log have."""

@@ -21,10 +21,17 @@ IDLE_CLAIMS: Final = 3
 """Takeovers without a record after which `show` reports them."""
 LEAST_ROOM: Final = 40
 """Characters of an error that a list shows even on a narrow terminal."""
-UNENDED: Final = "A step is recorded when it ends: steps that run now, or were interrupted, are not shown."
+UNENDED: Final = (
+    "A step is recorded when it ends: steps that run now, or were interrupted, are not shown. `boki flow replay` says which steps, "
+    "signals and timers the code waits for."
+)
 """The note below the steps of a workflow that has not ended."""
+OPEN_TIMER: Final = "open, unless it was cancelled"
+"""The duration of a timer that has not fired. That the code left an `asyncio.timeout`, or cancelled a sleep, is not in the log."""
 REASON: Final = 200
 """Characters of an error that a list shows at most."""
+OPEN_ROWS: Final = 10
+"""Open timers, children and steps that `show` prints at most."""
 STACK_LINES: Final = 400
 """Lines of stacks that `show` prints at most, of an error with its causes and grouped errors."""
 INCARNATION: Final = 8
@@ -164,6 +171,7 @@ def life_facts(life: Life) -> dict[str, Any]:
         "history_kept": kept,
         "waits_for": [lock_facts(one) for one in life.waits_for],
         "holds": list(life.holds),
+        "open": [span_facts(one) for one in life.open],
         **outcome_facts(life.outcome),
     }
 
@@ -208,6 +216,8 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         rows.append(("takeovers", text))
     rows += [("waits for", lock_text(one, time_text)) for one in life.waits_for]
     rows += [("holds", f"lock '{printable(name)}'") for name in life.holds]
+    rows += [("open", open_text(one, time_text)) for one in life.open[:OPEN_ROWS]]
+    rows += [("open", f"{more} more: `boki flow steps` has all")] if (more := len(life.open) - OPEN_ROWS) > 0 else []
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - start_ms(started)))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
@@ -247,6 +257,14 @@ def blocked_text(one: LockWait) -> str:
 def lock_text(one: LockWait, time_text: Callable[[int], str]) -> str:
     """Return an awaited lock on one line: its holder, and since when the workflow waits."""
     return f"lock '{printable(one.name)}', {holder_text(one)}, since {time_text(one.since_ms)}"
+
+
+def open_text(span: Span, time_text: Callable[[int], str]) -> str:
+    """Return an open timer, child or begun step of `Life.open` on one line."""
+    if span.kind == "timer":
+        return f"{span_name(span)}, until {time_text(span.due_ms)}, unless it was cancelled"
+    child = f" {printable(span.child)}" if span.child else ""
+    return f"{span.kind} {span_name(span)}{child}, begun {time_text(span.begin_ms)}"
 
 
 def stack_lines(stack: str) -> list[str]:
@@ -307,6 +325,8 @@ def span_took(span: Span) -> str:
         return ""
     if span.kind == "step" and span.end_ms is None:
         return "begun, has not ended"
+    if span.kind == "timer" and span.end_ms is None:
+        return OPEN_TIMER
     return "open" if span.end_ms is None else span_text(max(0, span.end_ms - span.begin_ms))
 
 

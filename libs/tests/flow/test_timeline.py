@@ -147,6 +147,12 @@ def test_it_is_busy_with_a_step_rather_than_with_the_timer_beside_it() -> None:
     ]
 
 
+def test_a_timer_that_may_be_cancelled_counts_until_it_is_due_at_most() -> None:
+    line = Timeline([Span("timer", "", "a", 1_000, None, due_ms=2_000)], 1_000, None)
+    assert stretches(line, 6_000) == [Stretch("timer", 1_000, 2_000), Stretch("nothing", 2_000, 6_000)]
+    assert stretches(line, 1_500) == [Stretch("timer", 1_000, 1_500)]
+
+
 @pytest.mark.parametrize(("end_ms", "use"), [(None, "child"), (6_000, "nothing")])
 def test_what_has_no_end_counts_only_while_the_workflow_runs(end_ms: int | None, use: str) -> None:
     line = Timeline([Span("child", "g", "a", 1_000, None)], 1_000, end_ms)

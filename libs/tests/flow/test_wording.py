@@ -17,6 +17,7 @@ from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.timeline import Life, Span
 from bokiflow_tools.wording import (
     IDLE_CLAIMS,
+    OPEN_ROWS,
     STACK_LINES,
     call_text,
     idle_text,
@@ -70,7 +71,9 @@ def test_rows_of_a_timeline() -> None:
     assert span_line(Span("step", "pay", "0:1", 1_010, 1_030, Outcome(7), attempts=2), 1_000) == (
         "   +10 ms  step         pay  2 attempts  20 ms  → 7"
     )
-    assert span_line(Span("timer", "", "0:2", 2_000, None, due_ms=62_000), 1_000).endswith("timer of 60.0 s  open")
+    assert span_line(Span("timer", "", "0:2", 2_000, None, due_ms=62_000), 1_000).endswith(
+        "timer of 60.0 s  open, unless it was cancelled"
+    )
     assert span_facts(Span("child", "f", "0:1", 1, 2, Outcome(1), child="x/0:1")) == {
         "kind": "child", "name": "f", "key": "0:1", "begin_ms": 1, "end_ms": 2, "workflow": "x/0:1", "result": 1,
     }  # fmt: skip
@@ -185,6 +188,26 @@ def test_a_fork_names_its_origin_and_who_cancels_says_why() -> None:
     assert "fork of   order-7" in lines and "cancel    wrong address" in lines and "cancel    no reason given" in lines
     facts = life_facts(life)
     assert facts["origin"] == "order-7" and facts["cancels"] == ["wrong address", ""]
+
+
+def test_a_running_one_shows_its_open_timers_children_and_begun_steps() -> None:
+    made = (
+        events.Sleeping("x", "0:1", 62_000),
+        events.Invoked("x", "0:2", "x/0:2", "pack", ""),
+        events.Begun("x", "0:3", "pay"),
+    )
+    done = events.Stepped("x", "0:4", "add", "", 1_500, Outcome(1), 5)
+    life = Life("x", STARTED, [], None, [recorded_events(1, 1, 0, [*made, done])], 1)
+    assert [line for line in life_lines(life, str) if line.startswith("open")] == [
+        "open      timer of 61.0 s, until 62000, unless it was cancelled",
+        "open      child pack x/0:2, begun 1000",
+        "open      step pay, begun 1000",
+    ]
+    assert [one["kind"] for one in life_facts(life)["open"]] == ["timer", "child", "step"]
+    many = [events.Begun("x", f"0:{number}", "pay") for number in range(OPEN_ROWS + 2)]
+    lines = life_lines(life._replace(records=[recorded_events(1, 1, 0, many)]), str)
+    assert lines[-1] == "open      2 more: `boki flow steps` has all"
+    assert life_facts(life._replace(ended=ENDED))["open"] == []
 
 
 def test_people_are_told_of_takeovers_in_vain() -> None:
