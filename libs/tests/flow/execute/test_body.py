@@ -10,10 +10,12 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_common.runtime.bodies import ThreadBodies
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Retry
-from bokiflow.execute.body import Tried, run_body
-from bokiflow.model.outcomes import Outcome
+from bokiflow.execute.body import FailedAttempts, Tried, run_body
+from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.model.record_batcher import EVENT_BYTES
+from bokiflow.testing import in_virtual_time
 from libs.tests.flow.conftest import Inline, working
 
 APP = App("body")
@@ -78,7 +80,42 @@ async def test_an_attempt_that_is_retried_is_logged_once_a_second_of_each_step(
         assert await (await worker.start(flow.call(2), id="order-7")).result() == 3
     said = [line for line in capsys.readouterr().err.split("\n") if "step attempt failed: retried" in line]
     facts = "step=third_time id=order-7 attempt=1 attempts=3 error=1 type=builtins:OSError next_in_s=0"
-    assert len(said) == 1 and all(fact in said[0] for fact in facts.split())
+    assert len(said) == 1 and all(fact in said[0] for fact in facts.split()) and "left_out" not in said[0]
+
+
+@in_virtual_time
+async def test_lines_of_attempts_are_written_within_a_second_and_count_those_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = FailedAttempts()
+
+    def fails(id: str, error: str, step: Any = third_time, delay_s: float = 5.0) -> None:
+        said.say(step, id, 1, failed(OSError(error)), delay_s)
+
+    def lines() -> list[str]:
+        return [line for line in capsys.readouterr().err.split("\n") if "step attempt failed" in line]
+
+    fails("o-1", "first")
+    fails("o-1", "other", gives)
+    assert ["step=third_time" in line for line in lines()] == [True, False]
+    fails("o-2", "second")
+    await let_pass(0.25)
+    fails("o-3", "third")
+    fails("o-4", "fourth")
+    assert lines() == []
+    await let_pass(0.8)
+    (line,) = lines()
+    for fact in ("id=o-4", "error=fourth", "left_out=2", "next_in_s=4.25"):
+        assert fact in line
+    fails("o-5", "fifth")
+    await let_pass(0.9)
+    assert lines() == []
+    await let_pass(8)
+    (line,) = lines()
+    assert "id=o-5" in line and "left_out" not in line
+    fails("o-6", "sixth")
+    (line,) = lines()
+    assert "id=o-6" in line, "after a silence a line is written at once"
 
 
 async def test_the_attempts_are_counted() -> None:
