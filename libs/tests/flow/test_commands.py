@@ -17,6 +17,7 @@ from boki_cli import main
 from boki_cli.options import CommandGroup
 from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
 from bokiflow import Firing, Schedule, Skipped, Timing, Worker
+from bokiflow.runtime.calls import named
 from bokiflow_tools import commands, schedule_commands
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.shop import Shop
@@ -482,6 +483,34 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, mon
     assert run("schedule", "run", "weekly", "--book", "plans").code == 2
     unknown = run("schedule", "pause", "weekly", "--book", "plans")
     assert unknown.code == 2 and "there is no schedule 'weekly'" in unknown.err and "nightly" in unknown.err
+
+
+def test_a_schedule_whose_newest_firing_is_blocked_fails_the_check(url: str, run: Run) -> None:
+    async def fill() -> None:
+        app = bokiflow.App("renamed")
+        app.schedule("often", named(app, "its old name").call(), every_s=0.1)
+        async with (
+            boki.connect(url) as client,
+            Worker(app, client.book("renamed"), name="w", bodies=Inline()) as worker,
+        ):
+            while not await worker.flow.blocked("NotRegistered"):
+                await asyncio.sleep(0)
+            await worker.flow.schedules.pause("often")
+            while not (await worker.flow.schedules.list())[0].paused:
+                await asyncio.sleep(0)
+            (schedule,) = await worker.flow.schedules.list()
+            assert schedule.last is not None
+            while await worker.handle(schedule.last.id).status() != "blocked":
+                await asyncio.sleep(0)
+
+    asyncio.run(fill())
+    (facts,) = lines(run("schedules", "--book", "renamed", "--json"))
+    assert isinstance(facts["last"], dict) and facts["last"]["status"] == "blocked"
+    id = facts["last"]["id"]
+    code, out, err = run("schedules", "--book", "renamed", "--check")
+    assert (code, err) == (1, f"The newest firing is blocked, `boki flow show` says why: {id}.\n")
+    assert " blocked  missed=last" in out and run("schedules", "--book", "renamed").code == 0
+    assert "NotRegistered" in run("show", id, "--book", "renamed").out
 
 
 def test_a_schedule_is_told_with_what_was_missed_and_by_whom() -> None:

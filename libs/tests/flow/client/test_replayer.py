@@ -65,3 +65,29 @@ async def test_another_code_is_found(cluster: MemoryCluster) -> None:
             await replay(begun, kept)
     with pytest.raises(CorruptData):
         await replay(other, b"{}")
+
+
+async def test_the_call_of_a_patch_stays_while_a_history_has_it_and_the_old_way_need_not(
+    cluster: MemoryCluster,
+) -> None:
+    def of(code: str) -> App:
+        app = App("shop")
+
+        @app.workflow
+        async def reserve() -> str:
+            if code == "both":
+                return "new" if bokiflow.patched("reserve first") else "old"
+            if code == "the call":
+                bokiflow.patched("reserve first")
+            return "new"
+
+        return app
+
+    app = of("both")
+    async with working(cluster, app) as worker:
+        assert await (await worker.start(app.find("reserve").call(), id="x")).result() == "new"
+        assert ("patch", "reserve first") in [(one.kind, one.detail) async for one in worker.handle("x").steps()]
+        history = await export(worker.log, "x")
+    assert await replay(of("the call"), history) == []
+    with pytest.raises(NonDeterminism, match="reserve first"):
+        await replay(of("neither"), history)
