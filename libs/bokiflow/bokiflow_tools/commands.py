@@ -224,8 +224,8 @@ def _register_show(group: CommandGroup) -> None:
         an end, as `steps --json` has them), and result or error with its whole stack, its cause and, of a group, its errors. If
         the history is not kept any more, args, version, origin, cancels and idle_claims are null.
 
-        For which signals a workflow waits, which steps run, and which timers it cancelled is not in the log: `boki flow replay` says what
-        its code waits for.
+        For which signals a workflow waits, which steps run, and which timers it cancelled is not in the log, nor are timers that it set
+        after its last record: `boki flow replay` says what its code waits for.
 
         \b
             boki flow show order-7 --book shop

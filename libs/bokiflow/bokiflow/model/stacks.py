@@ -17,7 +17,8 @@ _PLACE: Final = re.compile(r'^  File "([^"]*)", line (\d+), in (.*)\n(?:    (.*)
 
 def users_stack(stack: str) -> str:
     """Return a stack trace without the frames of Boki's own code, or unchanged if it has no others."""
-    return without_our_frames(stack).removeprefix(AGAIN).lstrip("\n")
+    users = without_our_frames(stack).removeprefix(AGAIN).lstrip("\n")
+    return users.removesuffix(AGAIN).rstrip("\n") if users.endswith(AGAIN) else users
 
 
 def with_users_stack(outcome: Outcome) -> Outcome:

@@ -140,16 +140,18 @@ class Signature:
             NotEncodable: one of them is not JSON.
         """
         stored = cast(list[Any], self.encode(args, options))
+        try:
+            kinds = self._kinds()
+        except (NameError, AttributeError):  # the name of a type that this program does not import
+            return stored
         given = self._signature.bind(*args, **options).arguments
         for name, value in self._signature.bind(*stored[0], **stored[1]).arguments.items():
             try:
                 self._decoded(name, value)
-            except NameError:  # the name of a type that this program does not import: its worker does
-                continue
             except Exception as fault:
                 why = fault.facts.get("found", fault) if isinstance(fault, NotEncodable) else fault
-                kind = self._kinds()[name]
-                expected = getattr(kind, "__name__", str(kind)) if isinstance(kind, type) else str(kind)
+                kind = kinds[name]
+                expected = kind.__name__ if isinstance(kind, type) else str(kind)
                 raise InvalidArgument(
                     f"{self._function.__qualname__}: expected {expected} as argument {name!r}, found {given[name]!r:.80}: {why}",
                     expected=expected,

@@ -110,6 +110,14 @@ async def test_arguments_of_a_wrong_type_are_refused_before_anything_is_sent(sho
     assert await book.read_prev() is None
 
 
+def test_arguments_of_types_that_are_not_imported_here_are_left_to_the_worker() -> None:
+    async def ship(order: Order, cents: int) -> None:
+        raise AssertionError
+
+    ship.__annotations__["order"] = "OnlyForTypeCheckers"
+    assert App("shop").workflow(ship).call(Order("a"), 7).args == [[{"sku": "a", "gift": False}, 7], {}]
+
+
 async def test_ids_topics_and_reasons_are_text(shop: Shop, book: boki.Book) -> None:
     flow = Flow(shop.app, book)
     handle = await flow.start(shop.steps.call(2), id="x")

@@ -23,6 +23,7 @@ def test_frames_of_bokis_own_code_are_left_out_unless_there_are_no_others() -> N
 
 def test_no_heading_is_left_of_a_stack_that_is_left_out() -> None:
     assert users_stack(BOKIS + AGAIN + BOKIS + USERS) == USERS.rstrip("\n")
+    assert users_stack(BOKIS + USERS + AGAIN + BOKIS) == USERS.rstrip("\n"), "a step that is a task of a TaskGroup"
     assert users_stack(f"WorkflowStuck: it ran on\n{BOKIS}{USERS}") == f"WorkflowStuck: it ran on\n{USERS}".rstrip("\n")
 
 
