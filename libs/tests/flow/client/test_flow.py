@@ -14,7 +14,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Flow, IdReused
 from bokiflow.client.in_atomic import signalling, starting
 from bokiflow.runtime.calls import named
-from bokilib import AppendUnknown, Contribution
+from bokilib import AppendUnknown
 from bokilib.append.log import Log
 from bokilib.testing import Fault, FaultyBook
 from libs.tests.flow.shop import Shop
@@ -68,7 +68,7 @@ async def test_a_call_is_the_same_however_it_is_written(cluster: MemoryCluster, 
     ]
     for call in same:
         assert (await flow.start(call, id="x")).id == "x"
-        assert await starting(flow, call, id="x") == Contribution()
+        assert not (await starting(flow, call, id="x")).events
     others = [new.call(Order("pear"), 2), new.call(Order("pear"), 1, note="n"), new.call(Order("pear", gift=True), 1)]
     for call in others:
         with pytest.raises(IdReused, match=r"with other arguments: take"):
