@@ -141,6 +141,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._waiting: dict[str, _Timer] = {}
         self._tasks: dict[int, FlowTask[Any]] = {}
         self._number = 0
+        self._turns_in_vain = 0
+        """The turns of code that did not wait for anything; 0 while it does."""
         self._root: Final = TaskPath.root(run)
         self._outside: Final = TaskPath(f"{self._root.path}-")
         self._closed = False
@@ -168,10 +170,15 @@ class FlowLoop(asyncio.AbstractEventLoop):
         finally:
             confined.running.remove(self)
             asyncio._set_running_loop(outer)
+        if (
+            self._turns_in_vain and self.failed is None
+        ):  # not in `_run`: `guard` may interrupt that, also while it reads sources
+            self.failed = self._stuck(self._turns_in_vain)
         if self.failed is not None:
             raise self.failed
 
     def _run(self, call: Callable[[], object]) -> None:
+        """Call, and run until nothing is ready, or for as many turns as code that waits for something may take."""
         call()
         number, idle, turns = self._number, 0, 0
         while self._ready and self.failed is None:
@@ -182,7 +189,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
             if number != self._number:
                 number, idle = self._number, 0
             if idle > IDLE_TURNS + TURNS_OF_A_FUTURE * number or turns > TURNS + TURNS_OF_A_FUTURE * number:
-                self.failed = self._stuck(turns)
+                self._turns_in_vain = turns
+                return
 
     def _stuck(self, turns: int) -> WorkflowStuck:
         return WorkflowStuck(

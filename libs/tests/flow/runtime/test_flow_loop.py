@@ -328,6 +328,36 @@ async def test_code_that_only_yields_is_stopped_with_its_stack() -> None:
     assert "in program" in stuck.facts["stack"] and "in polls" in stuck.facts["stack"]
 
 
+async def test_stacks_of_code_that_polls_are_read_where_nothing_interrupts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guarded: list[bool] = []
+    read: list[bool] = []
+
+    def guard(call: Callable[[], None]) -> None:
+        guarded.append(True)
+        call()
+        guarded.pop()
+
+    async def program(code: Code) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    def check() -> None:
+        code = Code()
+        code.loop.guard = guard
+        with pytest.raises(WorkflowStuck):
+            code.begin(program)
+
+    def stacks(loop: FlowLoop) -> str:
+        read.append(bool(guarded))
+        return ""
+
+    monkeypatch.setattr(FlowLoop, "stacks", stacks)
+    await on_outer_loop(check)()
+    assert read == [False]
+
+
 async def test_code_that_is_stopped_between_two_turns_shows_where_it_waits() -> None:
     async def polls() -> None:
         await asyncio.sleep(0)
