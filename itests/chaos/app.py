@@ -152,14 +152,21 @@ class Shop:
 
 
 async def work(shop: Shop, name: str, stop: asyncio.Event) -> None:
-    """Handle orders, run workflows, carry."""
+    """Handle orders, run workflows, carry. If the log does not answer while this begins, as when the process is stopped, begin again."""
     libraries = [bokiqueue.carried(shop.log), shop.store.carried()]
-    async with (
-        Worker(shop.app, shop.log, name=name, lease_s=LEASE_S),
-        shop.handler(name),
-        Carrier(shop.log, libraries, who=name, every_s=5.0),
-    ):
-        await stop.wait()
+    begun = False
+    while not begun:
+        try:
+            async with (
+                Worker(shop.app, shop.log, name=name, lease_s=LEASE_S),
+                shop.handler(name),
+                Carrier(shop.log, libraries, who=name, every_s=5.0),
+            ):
+                begun = True
+                await stop.wait()
+        except BokiError as error:
+            if begun or not error.retryable:
+                raise
 
 
 async def sell(shop: Shop, name: str, notes: Notes, stop: asyncio.Event) -> None:
