@@ -56,7 +56,7 @@ class Book:
 
     @property
     def cluster(self) -> str | None:
-        """What stands for the book's cluster, as `boki.Client.cluster`: with `id` it is which book this is, in all clients."""
+        """The cluster of the book, as `boki.Client.cluster` names it. Cluster and `id` together identify the book in all clients."""
         cluster = self.home.cluster
         return None if cluster is None else f"{cluster:016x}"
 

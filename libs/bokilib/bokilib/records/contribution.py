@@ -134,10 +134,10 @@ def check_in_book(what: str, book: BookIdentity | None, origin: Origin) -> None:
     Raises:
         WrongBook: they are in different books.
     """
-    own = origin.book
-    if own is book or own is None or book is None or own.is_same(book):
+    differ = _names_if_different(origin.book, book)
+    if differ is None:
         return
-    expected, found = own.beside(book), book.beside(own)
+    expected, found = differ
     raise WrongBook(
         f"expected {what} in {expected}, that of {origin.maker}, found one in {found}: {ONE_BOOK}",
         expected=expected,
@@ -145,12 +145,19 @@ def check_in_book(what: str, book: BookIdentity | None, origin: Origin) -> None:
     )
 
 
+def _names_if_different(one: BookIdentity | None, other: BookIdentity | None) -> tuple[str, str] | None:
+    """Return the names of two books side by side; None if they are the same, or one is not known."""
+    if one is other or one is None or other is None or one.is_same(other):
+        return None
+    return one.beside(other), other.beside(one)
+
+
 def _check_same(origin: Origin, book: BookIdentity | None) -> None:
     """Check that a part is for a book. Raises WrongBook."""
-    own = origin.book
-    if own is book or own is None or book is None or own.is_same(book):
+    differ = _names_if_different(origin.book, book)
+    if differ is None:
         return
-    expected, found = book.beside(own), own.beside(book)
+    found, expected = differ
     raise WrongBook(
         f"expected a part for {expected}, found one of {origin.maker} in {found}: {ONE_BOOK}",
         expected=expected,
