@@ -25,6 +25,7 @@ from bokilib.records.contribution import Contribution
 from bokilib.testing import FaultyBook
 from libs.tests.flow.conftest import Inline, ids_of
 from libs.tests.flow.shop import Shop
+from libs.tests.lib.partitions.claims_of import TrimmedUnder
 
 GROUP = "shop"
 OPERATION_S = 0.01
@@ -116,31 +117,12 @@ async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keep
     assert old in found
 
 
-class TrimmedUnder:
-    """A book whose partitions somebody claims anew, and trims what was before, whenever its reader has asked how far it goes."""
-
-    def __init__(self, book: boki.Book, owner: PartitionOwner[Leaving], times: int) -> None:
-        self.left = times
-        self._book, self._owner = book, owner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._book, name)
-
-    async def now(self, **options: Any) -> int:
-        position = await self._book.now(**options)
-        if options and self.left:
-            self.left -= 1
-            claim = await self._owner.claim([3])
-            await self._book.trim([(tags.flow_partition_owner(GROUP, 3), claim)])
-        return position
-
-
 async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
     log = Log((await cluster.connect()).book("shop"))
     owner = partitions_of(log, GROUP, "a.1", lambda: None, lambda one, _: None)
     await owner.refresh()
     await owner.claim([3])
-    return TrimmedUnder((await cluster.connect()).book("shop"), owner, times)
+    return TrimmedUnder((await cluster.connect()).book("shop"), owner, tags.flow_partition_owner(GROUP, 3), times)
 
 
 async def test_a_worker_begins_while_a_collector_trims_claims_under_it(cluster: MemoryCluster) -> None:

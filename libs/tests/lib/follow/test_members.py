@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,17 +16,7 @@ from bokilib.append.log import Log
 from bokilib.follow.members import Members
 from bokilib.records import tags
 from bokilib.testing import FaultyBook
-
-TURNS_LIMIT = 10_000
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let other tasks run until a condition holds."""
-    for _ in range(TURNS_LIMIT):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it never came to that")
+from libs.tests.lib.conftest import until
 
 
 async def test_members_see_each_other_and_old_heartbeats_are_trimmed(cluster: MemoryCluster) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import boki
 from boki.testing import MemoryCluster
 from bokilib.append.log import Log, Read
 from bokilib.partitions.claims import NewestClaims, Picked
@@ -46,3 +48,22 @@ def owner_on(log: Log, who: str, said: Callable[[str], None] = lambda text: None
 
 async def log_of(cluster: MemoryCluster) -> Log:
     return Log((await cluster.connect()).book("b"))
+
+
+class TrimmedUnder:
+    """A book in which partition 3 is claimed again, and the claim before is trimmed, after each linearizable position that is read."""
+
+    def __init__(self, book: boki.Book, owner: PartitionOwner[Any], fence: str, times: int) -> None:
+        self.left = times
+        self._book, self._owner, self._fence = book, owner, fence
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._book, name)
+
+    async def now(self, **options: Any) -> int:
+        position = await self._book.now(**options)
+        if options and self.left:
+            self.left -= 1
+            claim = await self._owner.claim([3])
+            await self._book.trim([(self._fence, claim)])
+        return position

@@ -13,8 +13,7 @@ from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.partitions import claims as module
 from bokilib.partitions.claims import ClaimMove
-from bokilib.partitions.owner import PartitionOwner
-from libs.tests.lib.partitions.claims_of import FENCES, claims_of, log_of, owner_on
+from libs.tests.lib.partitions.claims_of import FENCES, TrimmedUnder, claims_of, log_of, owner_on
 
 
 async def test_reads_and_followed_records_give_the_newest_claims_once(cluster: MemoryCluster) -> None:
@@ -37,30 +36,11 @@ async def test_reads_and_followed_records_give_the_newest_claims_once(cluster: M
     assert set(claims.times_ms) == {1, 2}
 
 
-class TrimmedUnder:
-    """A book in which a partition is claimed again, and the claim before is trimmed, after each position that is read."""
-
-    def __init__(self, book: boki.Book, owner: PartitionOwner[str], times: int) -> None:
-        self.left = times
-        self._book, self._owner = book, owner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._book, name)
-
-    async def now(self, **options: Any) -> int:
-        position = await self._book.now(**options)
-        if self.left:
-            self.left -= 1
-            claim = await self._owner.claim([3])
-            await self._book.trim([(FENCES[3], claim)])
-        return position
-
-
 async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
     owner = owner_on(await log_of(cluster), "a")
     await owner.refresh()
     await owner.claim([3])
-    return TrimmedUnder((await cluster.connect()).book("b"), owner, times)
+    return TrimmedUnder((await cluster.connect()).book("b"), owner, FENCES[3], times)
 
 
 async def test_claims_are_read_though_some_are_trimmed_meanwhile(cluster: MemoryCluster) -> None:

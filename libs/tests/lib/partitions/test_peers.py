@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 
 import boki
 from bokilib.append.log import Log
 from bokilib.partitions.peers import Peers
-
-TURNS_LIMIT = 10_000
+from libs.tests.lib.conftest import until
 
 
 @pytest.fixture
 def log(book: boki.Book) -> Log:
     return Log(book)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let other tasks run until a condition holds."""
-    for _ in range(TURNS_LIMIT):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it never came to that")
 
 
 async def test_silent_leaving_and_earlier_members_are_gone_and_namesakes_are_not(log: Log) -> None:
