@@ -58,6 +58,9 @@ TRANSACTION_S: Final = 0.01
 """A look begins so long after a write was seen: most transactions of others have ended then."""
 BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
+START_TIMEOUT_S: Final = 30.0
+"""The same for a store that was started less than so long ago. All processes of a cluster may start at once, on a disk that is slow
+to flush, and SQLite's lock is not fair; a process that gave up would end."""
 RENEWALS_PER_TIMEOUT: Final = 3
 
 _NEVER_READ: Final = Stamp(-1, -1)
@@ -214,8 +217,9 @@ class _Session:
             self._on_time_since = now
         return now - self._on_time_since >= self.timeout_s
 
-    def renew(self, tree: SqliteTree, *, judge_age: bool) -> None:
-        """Renews the row, and removes sessions that are dead. Inside a write."""
+    def renew(self, tree: SqliteTree) -> None:
+        """Renews the row, and removes sessions that are dead. Inside a write, which may have waited for its lock."""
+        judge_age = self.judges_age()
         tree.renew_session(self.id, self._expires_ms())
         for row in tree.sessions():
             if row.session != self.id and self._dead(row, judge_age=judge_age):
@@ -281,9 +285,12 @@ class _Worker:
         self._written = False
         """Whether this process wrote since."""
         self._locked_since: float | None = None
+        self._patient_until = 0.0
+        """Until then a transaction waits for others': see `START_TIMEOUT_S`."""
 
     async def start(self) -> None:
         """Raises what `open_database` raises."""
+        self._patient_until = time.monotonic() + START_TIMEOUT_S
         self._thread.start()
         try:
             await asyncio.wrap_future(self._opened)
@@ -321,10 +328,10 @@ class _Worker:
         self._put((Future(), lambda: self._stamps.pop(path, None)))
 
     def read(self, job: Callable[[SqliteTree], T]) -> T:
-        return _unless_locked(lambda: self._tree.read(lambda: job(self._tree)))
+        return self._unless_locked(lambda: self._tree.read(lambda: job(self._tree)))
 
     def write(self, job: Callable[[SqliteTree, str], T]) -> T:
-        return _unless_locked(lambda: self._write_once(job))
+        return self._unless_locked(lambda: self._write_once(job))
 
     def _write_once(self, job: Callable[[SqliteTree, str], T]) -> T:
         session = self._session
@@ -344,7 +351,8 @@ class _Worker:
     def _run(self) -> None:
         try:
             refuse_network_file_system(self._path)
-            self._tree = SqliteTree(_unless_locked(lambda: open_database(self._path, create=self._create)), self._path)
+            database = self._unless_locked(lambda: open_database(self._path, create=self._create))
+            self._tree = SqliteTree(database, self._path)
         except Exception as error:  # noqa: BLE001  # handed to whoever awaits `start`
             self._opened.set_exception(error)
             return
@@ -364,9 +372,15 @@ class _Worker:
             self._fail_waiting()
 
     def _begin_session(self) -> None:
-        self._session.begin_in_this_process()
-        _unless_locked(lambda: self._tree.write(lambda: self._session.own(self._tree)))
-        self._renew()
+        session, tree = self._session, self._tree
+        session.begin_in_this_process()
+
+        def begin() -> None:
+            session.own(tree)
+            session.renew(tree)
+
+        self._unless_locked(lambda: tree.write(begin))
+        session.renewed()
 
     def _fail_waiting(self) -> None:
         while self._jobs:
@@ -424,12 +438,12 @@ class _Worker:
             self._reachable = True
 
     def _renew(self) -> None:
-        judge_age = self._session.judges_age()
-        self.write(lambda tree, _: self._session.renew(tree, judge_age=judge_age))
+        self.write(lambda tree, _: self._session.renew(tree))
         self._session.renewed()
 
     def _end_session(self) -> None:
-        _unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session.id)))
+        self._patient_until = 0.0
+        self._unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session.id)))
 
     def _watch(self, path: str) -> None:
         # Read by the next poll, which is retried until it succeeds and reports then.
@@ -465,17 +479,16 @@ class _Worker:
         tree, changes = self._tree, self._tree.changes()
         return changes, {} if changes == self._seen_changes else {path: tree.stamp(path) for path in self._stamps}
 
+    def _unless_locked(self, transaction: Callable[[], T]) -> T:
+        """Its result. One that met another's lock was not done at all, and is begun again: for `BUSY_TIMEOUT_S`, at a start longer."""
+        give_up_at = max(time.monotonic() + BUSY_TIMEOUT_S, self._patient_until)
+        while True:
+            try:
+                return transaction()
+            except MetadataUnavailable as error:
+                if not error.facts.get("locked") or time.monotonic() >= give_up_at:
+                    raise
+
     def _on_loop(self, callback: Callable[..., None], *arguments: str) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, *arguments)
-
-
-def _unless_locked(transaction: Callable[[], T]) -> T:
-    """Its result. One that met another's lock was not done at all, and is begun again until `BUSY_TIMEOUT_S` is over."""
-    give_up_at = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            return transaction()
-        except MetadataUnavailable as error:
-            if not error.facts.get("locked") or time.monotonic() >= give_up_at:
-                raise

@@ -22,7 +22,13 @@ from boki_common.metadata import file_changes
 from boki_common.metadata import sqlite as sqlite_module
 from boki_common.metadata.machine_facts import NETWORK_FILE_SYSTEMS, file_system_of, process_identity
 from boki_common.metadata.sqlite import SqliteStore
-from boki_common.metadata.sqlite_tree import APPLICATION_ID, LOCK_WAIT_MS, SCHEMA_VERSION
+from boki_common.metadata.sqlite_tree import (
+    APPLICATION_ID,
+    LOCK_WAIT_MS,
+    SCHEMA_VERSION,
+    SqliteTree,
+    open_database,
+)
 from boki_common.metadata.store import Versioned
 
 TIMEOUT_S = 0.6
@@ -164,7 +170,10 @@ async def test_a_call_that_is_cancelled_leaves_no_thread_and_no_session(path: Pa
     assert edit(path, "SELECT count(*) FROM sessions") == [(0,)]
 
 
-async def test_an_outage_of_the_file_expires_nobody(opened: Opener, path: Path, tools: Any) -> None:
+async def test_an_outage_of_the_file_expires_nobody(
+    opened: Opener, path: Path, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "START_TIMEOUT_S", 0.0)
     one, other = await opened(), await opened()
     lost: list[str] = []
     one.on_session_lost(lambda: lost.append("one"))
@@ -291,7 +300,11 @@ async def test_nothing_is_polled_without_a_watch(store: Any) -> None:
     assert store._worker._stamps == {}
 
 
-async def test_a_watch_begun_while_the_file_is_locked_notifies_later(store: Any, path: Path, tools: Any) -> None:
+async def test_a_watch_begun_while_the_file_is_locked_notifies_later(
+    opened: Opener, path: Path, tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "START_TIMEOUT_S", 0.0)
+    store = await opened()
     lock = sqlite3.connect(path, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     watch = store.watch("/a")
@@ -428,6 +441,46 @@ async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(s
             assert await store.exists("/a")
         assert not lock.in_transaction, "it waited for the end of the other one"
     lock.close()
+
+
+async def test_a_store_that_starts_waits_longer_for_a_lock(
+    opened: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes of a cluster start at once, on a disk that may be slow to flush."""
+    await (await opened()).close()
+    monkeypatch.setattr(sqlite_module, "BUSY_TIMEOUT_S", 0.0)
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    asyncio.get_running_loop().call_later(4 * LOCK_WAIT_MS / 1_000, lock.execute, "ROLLBACK")
+    store = await opened()
+    assert not lock.in_transaction
+    lock.execute("BEGIN EXCLUSIVE")
+    asyncio.get_running_loop().call_later(4 * LOCK_WAIT_MS / 1_000, lock.execute, "ROLLBACK")
+    await store.create("/a")
+    assert not lock.in_transaction
+    monkeypatch.setattr(store._worker, "_patient_until", 0.0)
+    lock.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(MetadataUnavailable, match="locked"):
+        await store.create("/b")
+    lock.close()
+
+
+def test_who_waited_long_for_a_lock_gives_others_a_timeout_to_come_back(path: Path) -> None:
+    session = sqlite_module._Session(TIMEOUT_S)
+    session.begin_in_this_process()
+    tree = SqliteTree(open_database(str(path)), str(path))
+    tree.write(lambda: session.own(tree))
+    edit(path, f"INSERT INTO sessions VALUES ('old', '{process_identity()[0]}', 1, 1, 'another', 0)")
+    session._on_time_since -= 100.0
+    assert session.judges_age()
+
+    def waited() -> None:
+        session._renewed -= TIMEOUT_S  # for the lock, from when the write was asked for
+        session.renew(tree)
+
+    tree.write(waited)
+    assert {row.session for row in tree.sessions()} == {"old", session.id}
+    tree.close()
 
 
 async def test_commits_are_durable_and_locks_are_simple(store: Any) -> None:

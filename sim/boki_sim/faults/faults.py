@@ -18,7 +18,7 @@ its target has: the engine has the only copy then, or the sequencer the other on
 | partition | "a,b": these machines from all others | as for isolate |
 | deaf | an engine: it receives nothing from bookies and other engines, for `seconds`; amount 1: no other engine | which |
 | clog | "a>b": one direction between two machines, for `seconds` | |
-| slow-link | a machine: its links are `amount` times slower | times |
+| slow-link | a machine: its links are `amount` times slower, at most some seconds | times |
 | reset | "a>b": every connection between two machines | |
 | roll, move | "all": somebody gives a log its next term, or moves slots between logs (`administrator`) | |
 | fence-race | waits for a recovery whose writer lives, and lets them race (`fence_race`) | |

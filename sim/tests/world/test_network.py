@@ -12,7 +12,7 @@ import pytest
 from boki_common.errors import BokiError, ConnectionLost, SettingsError, Unreachable
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
 from boki_common.net.frames import prefix
-from boki_sim.world.network import Weather
+from boki_sim.world.network import LONGEST_S, Weather
 
 HERE = Address("10.0.0.1", 7000)
 
@@ -104,6 +104,18 @@ async def test_what_is_sent_into_a_partition_arrives_when_it_heals(pair: Pair) -
     pair.simulation.network.unblock(links)
     await asyncio.sleep(1)
     assert pair.got.frames == [b"one", b"two"]
+
+
+@in_simulation
+async def test_what_was_sent_over_a_slow_link_has_arrived_some_seconds_later(pair: Pair) -> None:
+    """However slow: who judges a log after the last fault need not guess when the last append is taken."""
+    await pair.start()
+    pair.simulation.network.slow("10.0.0.2", "10.0.0.1", 1e6)
+    pair.send(b"one")
+    await asyncio.sleep(LONGEST_S / 2)
+    assert pair.handlers[0].frames == []
+    await asyncio.sleep(LONGEST_S / 2 + 0.1)
+    assert pair.handlers[0].frames == [b"one"]
 
 
 @in_simulation
