@@ -25,6 +25,7 @@ from bokilib.errors import (
     ForeignRecord,
     NoPayloadHook,
     NotEncodable,
+    PartlyApplied,
     PayloadHookFailed,
     PayloadHookUnavailable,
     UnknownEvent,
@@ -42,6 +43,7 @@ from bokilib.retention.trimmer import Trimmer
 
 __all__ = [
     "AppendUnknown",
+    "PartlyApplied",
     "Atomic",
     "AtomicTooLarge",
     "BookPort",

@@ -3,14 +3,16 @@
 BokiError
 ├── UsageError      AtomicTooLarge, NotEncodable, WrongBook
 └── LogBookError    Fenced, ForeignRecord, UnknownEvent, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable,
-                    AppendUnknown (perhaps applied)
+                    AppendUnknown (perhaps applied), PartlyApplied (applied in part)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from boki_common.errors import InvalidArgument, LogBookError, OutcomeUnknown, UsageError
+from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, OutcomeUnknown, UsageError
 
 
 class HasOutcome(Protocol):
@@ -118,3 +120,30 @@ class AppendUnknown(OutcomeUnknown):
             settle: True decides the append: if it is not in the log now, it never will be. False sends it again in that case.
         """
         return await self.ticket.outcome(settle=settle)
+
+
+class PartlyApplied(LogBookError):
+    """An operation that takes several appends or reads failed after its first append. The same call again continues it.
+
+    `__cause__` is the error that stopped it, which says only what happened to the last part.
+    """
+
+    retryable = True
+    definite = False
+
+
+@contextmanager
+def partly_applied(done: str) -> Iterator[None]:
+    """Turn an error that claims that nothing was applied into PartlyApplied, where a part of the operation is in the log.
+
+    A Conflict passes: the operation reads what changed and is tried again.
+
+    Args:
+        done: what is in the log, and what calling again does.
+    """
+    try:
+        yield
+    except BokiError as error:
+        if isinstance(error, Conflict) or not error.definite:
+            raise
+        raise PartlyApplied(f"{done}: {error}") from error

@@ -34,6 +34,7 @@ from bokiqueue.errors import (
     QueueEmpty,
     ResultTrimmed,
     StaleReceipt,
+    UnfitMessage,
     WrongMode,
 )
 from bokiqueue.manage.carrying import carried
@@ -63,6 +64,7 @@ __all__ = [
     "Received",
     "Receiving",
     "ResultTrimmed",
+    "UnfitMessage",
     "ShardStats",
     "Source",
     "StaleReceipt",

@@ -1,13 +1,14 @@
 """Errors of queues, beside those of the SDK and of `bokilib`.
 
 BokiError
-├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
-└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
+├── UsageError      WrongMode, QueueDiffers, NoSuchGroup, UnfitMessage (applied)
+└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed (applied)
 """
 
 from __future__ import annotations
 
 from boki_common.errors import InvalidArgument, LogBookError
+from bokilib.errors import NotEncodable
 
 
 class WrongMode(InvalidArgument):
@@ -53,6 +54,18 @@ class ResultTrimmed(LogBookError):
     Attributes:
         seqnum: the seqnum of the pop.
     """
+
+    definite = False
+
+
+class UnfitMessage(NotEncodable):
+    """A popped message does not fit the type that the queue was opened with. It was taken, and no later pop returns it.
+
+    Attributes:
+        body: the message's body, as JSON.
+    """
+
+    definite = False
 
 
 class HandlerTimeout(LogBookError):

@@ -21,16 +21,17 @@ from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from boki_common.runtime import confined
 from bokilib.append.log import Log
+from bokilib.errors import NotEncodable
 from bokilib.pauses import pauses
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokilib.retention.checkpoint_rules import GRACE_MS, CheckpointPart, WholeCheckpoint
 from bokiqueue.checkpoint import old_messages
-from bokiqueue.errors import QueueEmpty, ResultTrimmed
+from bokiqueue.errors import QueueEmpty, ResultTrimmed, UnfitMessage
 from bokiqueue.model import pop_state
 from bokiqueue.model.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
-from bokiqueue.model.items import body_of
+from bokiqueue.model.items import body_of, json_of
 from bokiqueue.model.pop_state import PopState
 from bokiqueue.sharding import RoundRobin
 
@@ -283,6 +284,16 @@ class ShardPopper:
             await self._log.book.trim([(tag, mark) for tag, mark in marks if mark > 1])
 
 
+def _taken_body(kind: type[T], item: Item) -> T:
+    """Return the body of a popped message. Raises UnfitMessage, which has the body."""
+    try:
+        return body_of(kind, item)
+    except NotEncodable as error:
+        raise UnfitMessage(
+            f"the popped message is taken, and `error.body` has it: {error}", body=json_of(item)
+        ) from error
+
+
 class Popper:
     """All shards of a queue, popped in turn."""
 
@@ -309,7 +320,7 @@ class Popper:
             QueueEmpty: no message came within `timeout` seconds.
             AppendUnknown: a message may have been taken.
             ResultTrimmed: the result of the pop is trimmed.
-            NotEncodable: the message does not fit `kind`.
+            UnfitMessage: the message was taken, and does not fit `kind`.
         """
         confined.check(confined.A_CLIENT)
         chosen = self._shards if shard is None else [self._shards[shard]]
@@ -319,7 +330,7 @@ class Popper:
             snapshot = await self._log.book.now(consistency="linearizable")
             item = await self._any(chosen)
             if item is not None:
-                return body_of(kind, item)
+                return _taken_body(kind, item)
             if not await self._wait(chosen, snapshot + 1, deadline_s):
                 raise QueueEmpty(f"queue {self._name!r} had no message for {timeout} s", queue=self._name)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ import boki
 from boki_common.errors import InvalidArgument
 from bokilib.append.atomic import Atomic
 from bokilib.append.log import Log, Tokens
+from bokilib.errors import partly_applied
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records.contribution import Contribution
@@ -32,7 +34,7 @@ from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, c
 from bokiqueue.consume.messages import Message
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
-from bokiqueue.manage.carrying import trim_deleted, trim_dropped
+from bokiqueue.manage.carrying import deleted_marks, dropped_marks
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
 from bokiqueue.model.events import Config, Item, Limits, Mode
 from bokiqueue.model.items import GROUP, check_name, item_of
@@ -122,11 +124,15 @@ class Queue(Generic[T]):
             "limits": limits,
         }
         given = {field: value for field, value in wanted.items() if value is not None}
-        found = await settings.find(log, name)
-        if found is None:
-            found = await settings.create(log, name, lambda start: _config(name, given, start))
+        existing_one = await settings.find(log, name)
+        found = existing_one or await settings.create(log, name, lambda start: _config(name, given, start))
         _check_same(found.config, given)
-        await _make_dead_letters(log, found.config)
+        with (
+            nullcontext()
+            if existing_one
+            else partly_applied("the queue is made, its queue of dead letters not; call again")
+        ):
+            await _make_dead_letters(log, found.config)
         return Queue(log, found, kind, random or boki.SystemRandom())
 
     # -- pushing
@@ -332,7 +338,8 @@ class Queue(Generic[T]):
             self.log, self.name, lambda config: settings.without_group(config, group)
         )
         self._found = found
-        await trim_dropped(self.log, found, [(shard, group) for shard in range(found.config.shards)])
+        groups = [(shard, group) for shard in range(found.config.shards)]
+        await settings.trim_replaced(self.log, dropped_marks(found, groups))
 
     # -- managing
 
@@ -398,7 +405,7 @@ class Queue(Generic[T]):
             NoSuchQueue: it was deleted before.
         """
         before, self._found = await settings.delete(self.log, self.name)
-        await trim_deleted(self.log, before, self._found.seqnum)
+        await settings.trim_replaced(self.log, deleted_marks(before, self._found.seqnum))
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Give one key a rate of its own, for each group. Members apply it when they read it.
@@ -441,6 +448,10 @@ class Queue(Generic[T]):
         Args:
             most: the most messages to move, by default as many as there are now.
             quiet_s: end after this time without a message: other consumers have the rest.
+
+        Raises:
+            PartlyApplied: some were moved; the same call again moves the others.
+            AppendUnknown: the last message may have been moved; the same call again moves those that were not.
         """
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
@@ -467,7 +478,7 @@ class Queue(Generic[T]):
             QueueEmpty: no message came in time.
             WrongMode: the queue is consumed.
             AppendUnknown: a message may have been taken.
-            NotEncodable: the message does not fit the queue's type.
+            UnfitMessage: the message was taken, and does not fit the queue's type.
         """
         return await self._pops().pop(self.kind, timeout)
 
@@ -555,21 +566,32 @@ async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int
         NoSuchQueue: a queue that a letter came from does not exist.
     """
     producers: dict[str, Producer] = {}
+
+    async def move_next() -> bool:
+        try:
+            async with asyncio.timeout(quiet_s):
+                message = await anext(letters)
+        except TimeoutError:
+            return False
+        source = message.source
+        assert source is not None, "the consumer delivers dead letters only"
+        if source.queue not in producers:
+            producers[source.queue] = Producer(log, (await existing(log, source.queue)).config, random)
+        item: Item = msgspec.structs.replace(message.item, source=None)
+        async with message, Atomic(log) as tx:
+            tx.add(message.acked())
+            tx.add(producers[source.queue].part([item]))
+        return True
+
     moved = 0
     async with letters:
         while moved < most:
-            try:
-                async with asyncio.timeout(quiet_s):
-                    message = await anext(letters)
-            except TimeoutError:
-                break
-            source = message.source
-            assert source is not None, "the consumer delivers dead letters only"
-            if source.queue not in producers:
-                producers[source.queue] = Producer(log, (await existing(log, source.queue)).config, random)
-            item: Item = msgspec.structs.replace(message.item, source=None)
-            async with message, Atomic(log) as tx:
-                tx.add(message.acked())
-                tx.add(producers[source.queue].part([item]))
+            with (
+                partly_applied(f"{moved} messages were moved; call again to move the others")
+                if moved
+                else nullcontext()
+            ):
+                if not await move_next():
+                    break
             moved += 1
     return moved

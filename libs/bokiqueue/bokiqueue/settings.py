@@ -26,10 +26,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 import boki
-from boki_common.errors import Conflict, InvalidArgument, Trimmed
+from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from boki_common.limits import RECORD_TAGS
+from boki_common.logs import get_logger
 from bokilib.append.fence import Claimed
 from bokilib.append.log import Log
+from bokilib.errors import partly_applied
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
@@ -43,6 +45,10 @@ MAX_DELIVERIES: Final = 5
 """The default for a queue with dead letters. A queue without them has no limit: no acknowledged push is dropped."""
 DROPPED: Final = 256
 """The most dropped records in a queue's settings."""
+MARKS: Final = 512
+"""The most trim marks in one command."""
+
+log_lines = get_logger(__name__)
 
 
 class VersionedConfig(NamedTuple):
@@ -144,8 +150,25 @@ async def _replace(log: Log, config: Config, snapshot: int, *ended: Contribution
     tag = tags.queue_config(config.queue)
     own = Contribution((tag,), {tag: snapshot}, (config,))
     seqnum = await log.append(joined([own, *ended]), settle=True)
-    await log.book.trim([(tag, seqnum)])
+    await trim_replaced(log, [(tag, seqnum)])
     return VersionedConfig(config, seqnum)
+
+
+async def trim_all(log: Log, marks: Sequence[tuple[str, int]]) -> None:
+    """Trim streams below their marks, in as many commands as that takes."""
+    for first in range(0, len(marks), MARKS):
+        await log.book.trim(marks[first : first + MARKS])
+
+
+async def trim_replaced(log: Log, marks: Sequence[tuple[str, int]]) -> None:
+    """Trim records that a change replaced. An error is logged and not raised, since the change is in the log.
+
+    A later change or a round of rewriting trims what was left.
+    """
+    try:
+        await trim_all(log, marks)
+    except BokiError as error:
+        log_lines.info("records that a change replaced are not trimmed: a later change trims them", error=error)
 
 
 def _ended(queue: str, group: str, shards: Sequence[int]) -> Contribution:
@@ -204,10 +227,11 @@ async def register(log: Log, queue: str, group: str) -> VersionedConfig:
     """Register a group, which gets all messages pushed from then on. No effect if it exists.
 
     It begins above the claims that end owners of a former registration. So it begins above the settings that lacked it
-    too, below which its former records are trimmed (`carrying.trim_dropped`).
+    too, below which its former records are trimmed (`carrying.dropped_marks`).
 
     Raises:
         NoSuchQueue: there is no such queue.
+        PartlyApplied: the group is not registered; call again.
     """
     while True:
         found, snapshot = await _existing_at(log, queue)
@@ -215,7 +239,8 @@ async def register(log: Log, queue: str, group: str) -> VersionedConfig:
             return found
         try:
             place = await _end_owners(log, found.config, group, snapshot)
-            return await _replace(log, with_group(found.config, group, place + 1), snapshot)
+            with partly_applied("owners of an earlier registration are ended, the group is not registered; call again"):
+                return await _replace(log, with_group(found.config, group, place + 1), snapshot)
         except Conflict:
             continue
 
@@ -241,7 +266,7 @@ async def again(log: Log, found: VersionedConfig) -> VersionedConfig:
     """
     tag = tags.queue_config(found.config.queue)
     seqnum = await log.append(Contribution((tag,), {tag: found.seqnum}, (found.config,)), settle=True)
-    await log.book.trim([(tag, seqnum)])
+    await trim_replaced(log, [(tag, seqnum)])
     return VersionedConfig(found.config, seqnum)
 
 

@@ -10,7 +10,7 @@ import boki
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.testing import FaultyBook
-from bokiqueue import Queue, QueueEmpty, settings
+from bokiqueue import Queue, QueueEmpty, UnfitMessage, settings
 from bokiqueue.model.pop_state import PopState
 from bokiqueue.popper import Popper, ShardPopper
 from bokiqueue.sharding import shard_of
@@ -173,3 +173,15 @@ async def test_what_a_pop_took_whose_caller_was_cancelled_is_the_next_ones(anoth
         except QueueEmpty:
             pass  # a pop is on its way still
     assert sorted(got) == list(range(8))  # type: ignore[type-var] # they are ints
+
+
+async def test_a_popped_message_of_another_type_is_in_the_error(another: Another) -> None:
+    queue = await another(mode="pop", shards=1)
+    await queue.push({"to": "ann"})
+    await queue.push(7)
+    popper = Popper(queue.log, (await settings.existing(queue.log, "jobs")).config, 0)
+    with pytest.raises(UnfitMessage, match="is taken") as caught:
+        await popper.pop(int, 0)
+    assert caught.value.body == {"to": "ann"}
+    assert not caught.value.definite
+    assert await popper.pop(int, 0) == 7

@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from boki_common.errors import Unreachable
+from bokilib import Atomic, Log, PartlyApplied
+from bokiqueue import queue as queue_module
 from libs.tests.queue.conftest import Another, take
 
 
@@ -29,6 +32,34 @@ async def test_dead_letters_go_back_where_they_came_from(another: Another) -> No
         again = await take(messages, 5)
         assert {(message.body, message.key) for message in again} == {(number, f"k{number}") for number in range(5)}
         assert {message.attempt for message in again} == {1}
+
+
+async def test_an_error_after_some_were_moved_says_so(another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    for number in range(3):
+        await queue.push(number)
+    async with queue.consume() as messages:
+        for message in await take(messages, 3):
+            await message.nack()
+    dead = await another("jobs.dead")
+    refused = Unreachable("no engine")
+    moved = 0
+
+    def second_is_refused(log: Log) -> Atomic:
+        nonlocal moved
+        moved += 1
+        if moved == 2:
+            raise refused
+        return Atomic(log)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue_module, "Atomic", second_is_refused)
+        with pytest.raises(PartlyApplied, match="1 messages were moved; call again") as caught:
+            await dead.redrive()
+        assert caught.value.__cause__ is refused and not caught.value.definite
+    assert await dead.redrive() == 2
+    async with queue.consume() as messages:
+        assert sorted(message.body for message in await take(messages, 3)) == [0, 1, 2]
 
 
 async def test_what_is_no_dead_letter_is_left(another: Another) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -27,6 +28,7 @@ from bokiflow.model.outcomes import as_json
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.calls import Call, Registry, Workflow, check_call, named
 from bokilib.append.log import Log
+from bokilib.errors import partly_applied
 from bokilib.records import tags
 
 NAME: Final = "boki.debounce"
@@ -121,27 +123,39 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
 
     Raises:
         AppendUnknown: the call may or may not have been sent.
+        PartlyApplied: the call was sent, and may or may not take part in the round; call again.
     """
     made = cast(Workflow[..., None], flow.app.find(NAME)).call()
     found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
     tried = 0
+    begun = False
     while True:
-        if found is not None and await _takes(flow, found[1], call):
-            return id_of_run(found[1])
-        before = 0 if found is None else found[0]
-        following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
-        try:
-            await flow.start(made, id=following, attributes={ATTRIBUTE: id})
-        except (IdReused, IdExpired):  # a round of long ago had this id; all callers try the same ids in the same order
-            tried += 1
-            if tried == ATTEMPTS:
-                raise
-            continue
-        state = await inspection.newest(flow.log, following)
-        if state is not None and state.start > before:
-            found, tried = (state.start, following), 0
-        else:  # the round was forgotten in between
-            found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
+        with (
+            partly_applied("a round of calls is started, this call was not sent; call again")
+            if begun
+            else nullcontext()
+        ):
+            if found is not None and await _takes(flow, found[1], call):
+                return id_of_run(found[1])
+            before = 0 if found is None else found[0]
+            following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
+            try:
+                await flow.start(made, id=following, attributes={ATTRIBUTE: id})
+            except (
+                IdReused,
+                IdExpired,
+            ):  # a round of long ago had this id; all callers try the same ids in the same order
+                tried += 1
+                if tried == ATTEMPTS:
+                    raise
+                continue
+        begun = True
+        with partly_applied("a round of calls is started, this call was not sent; call again"):
+            state = await inspection.newest(flow.log, following)
+            if state is not None and state.start > before:
+                found, tried = (state.start, following), 0
+            else:  # the round was forgotten in between
+                found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
 
 
 async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
@@ -150,7 +164,8 @@ async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
         return False
     notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
     seqnum = await flow.log.append(records.send(records.InstanceStreams(round_id, flow.group), notice))
-    return not await _is_closed(flow.log, round_id, seqnum)
+    with partly_applied("the call was sent, and it is not known whether its round still takes it; call again"):
+        return not await _is_closed(flow.log, round_id, seqnum)
 
 
 async def _is_closed(log: Log, round_id: str, at: int | None) -> bool:

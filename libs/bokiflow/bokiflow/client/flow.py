@@ -234,6 +234,7 @@ class Flow:
 
         Raises:
             AppendUnknown: the call may or may not have been recorded; call again.
+            PartlyApplied: a round of calls was started, or got the call when it may have been closed; call again.
             InvalidArgument: an argument is not valid.
         """
         made = debounce.checked(call, quiet_s, at_most_s, attributes)

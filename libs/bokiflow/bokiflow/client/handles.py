@@ -181,6 +181,7 @@ class Handle(Generic[R]):
             NoSuchWorkflow: no workflow has this id.
             InvalidArgument: the reason is no text.
             AppendUnknown: the workflow may or may not be ended; call again.
+            PartlyApplied: the workflow is blocked and not ended; call again.
         """
         await self._flow.terminate(self.id, records.check_text("a reason", reason))
 

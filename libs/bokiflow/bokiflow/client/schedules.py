@@ -48,6 +48,7 @@ from bokiflow.model.schedule_rules import (
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.calls import Call, Registry, Workflow, check_call, named
 from bokilib.append.log import Log
+from bokilib.errors import partly_applied
 from bokilib.pauses import pauses
 from bokilib.records.codec import Json
 
@@ -421,4 +422,5 @@ class Schedules:
             )
         except IdExpired:  # the workflow ended long ago, and its start is forgotten
             handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
-        await handle.signal(COMMANDS, command)
+        with partly_applied(f"the workflow of schedule {name!r} is started, and got no command; call again"):
+            await handle.signal(COMMANDS, command)

@@ -10,6 +10,8 @@ between, the worker that owns the workflow's partition does the second step when
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from boki_common.errors import Conflict
 from bokiflow.client.results import NOT_THERE
 from bokiflow.errors import NoSuchWorkflow
@@ -20,33 +22,51 @@ from bokiflow.model import records
 from bokiflow.model.flow_events import Claimed, Terminated
 from bokiflow.model.outcomes import terminated
 from bokilib.append.log import Log
+from bokilib.errors import partly_applied
 from bokilib.records.contribution import Contribution, joined
 
 
 async def terminate(log: Log, id: str, reason: str) -> None:
     """End a workflow; one that has ended stays as it is.
 
+    A workflow that runs is blocked first, which stops its worker, and then ended.
+
     Raises:
         NoSuchWorkflow: no workflow has this id.
+        PartlyApplied: the workflow is blocked, but not ended; call again.
         BokiError: an error of the log; call again.
     """
+    blocked = False
     while True:
-        state = await inspection.newest(log, id, consistency="linearizable")
-        there = None if state is None else await inspection.started_call(log, id, state)
-        if state is None or there is None:
-            raise NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id)
-        if state.ended is not None:
-            return
-        place = records.InstanceStreams(id, there.group)
-        try:
-            if state.blocked:
-                await _end(log, place, state, reason)
-                return
-            blocked = f"{TERMINATED}: {reason}"[:REASON_CHARS]
-            claimed = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=blocked)
-            await log.append(records.claim(place, claimed, state.claim, None), settle=True)
-        except Conflict:
-            continue  # a worker has taken the workflow over, or ended it
+        with partly_applied(f"workflow {id!r} is blocked; call again to end it") if blocked else nullcontext():
+            try:
+                if await _terminate_once(log, id, reason):
+                    return
+                blocked = True
+            except Conflict:
+                continue  # a worker has taken the workflow over, or ended it
+
+
+async def _terminate_once(log: Log, id: str, reason: str) -> bool:
+    """End a workflow that is blocked, or block one that is not; return whether it has ended.
+
+    Raises:
+        Conflict: a worker has taken it over, or ended it.
+    """
+    state = await inspection.newest(log, id, consistency="linearizable")
+    there = None if state is None else await inspection.started_call(log, id, state)
+    if state is None or there is None:
+        raise NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id)
+    if state.ended is not None:
+        return True
+    place = records.InstanceStreams(id, there.group)
+    if state.blocked:
+        await _end(log, place, state, reason)
+        return True
+    blocked = f"{TERMINATED}: {reason}"[:REASON_CHARS]
+    claimed = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=blocked)
+    await log.append(records.claim(place, claimed, state.claim, None), settle=True)
+    return False
 
 
 async def _end(log: Log, place: records.InstanceStreams, state: InstanceState, reason: str) -> None:
@@ -59,7 +79,9 @@ async def _end(log: Log, place: records.InstanceStreams, state: InstanceState, r
     now_ms = max(log.now_ms(), max((one.time_ms for one in history.records), default=0))
     ended = end_of_blocked(history, terminated(reason), now_ms)
     *before, last = end_without_code(place, history, ended, state.claim, None)
-    for part in before:
-        await log.append(part, settle=True)
     told = Contribution((place.to_workers,), {}, (Terminated(place.id),))
-    await log.append(joined([last, told]), settle=True)
+    for number, part in enumerate([*before, joined([last, told])]):
+        with (
+            partly_applied(f"workflow {place.id!r} is not ended yet; call again to end it") if number else nullcontext()
+        ):
+            await log.append(part, settle=True)

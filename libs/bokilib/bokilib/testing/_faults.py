@@ -6,6 +6,7 @@
 | after | the process dies after the operation took effect and before it returns |
 | lost | the append takes effect, and its caller gets an unknown outcome (the SDK retries other operations) |
 | never | the append does not take effect, and its caller gets an unknown outcome; asked with `settle`, it never will |
+| refused | the operation does not take effect and raises Unreachable, a definite error; the process lives |
 | unanswered | the append takes effect and its answer never comes; the rest of the process continues for `later` operations, then it dies |
 
 The process also dies `SILENCE_S` after an unanswered append, since it may wait for the answer and do nothing else. Use it in virtual time.
@@ -19,10 +20,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import boki
-from boki_common.errors import OutcomeUnknown
+from boki_common.errors import OutcomeUnknown, Unreachable
 from bokilib.ports import BookPort, ConsistencyName, CursorPort, Expect, RecordsPort, Tag, TicketPort
 
-FaultKind: TypeAlias = Literal["before", "after", "lost", "never", "unanswered"]
+FaultKind: TypeAlias = Literal["before", "after", "lost", "never", "refused", "unanswered"]
 
 SILENCE_S: Final = 10.0
 """Seconds after an unanswered append at which its process dies at the latest: longer than the waits of the programs under test."""
@@ -141,6 +142,8 @@ class FaultyBook:
             if self._pause is not None and not self.dead:
                 await self._pause(len(self.operations))
             kind = self._count(what)
+            if kind == "refused":
+                raise _refusal(what)
         except BaseException:
             close = getattr(operation, "close", None)
             if close is not None:
@@ -235,6 +238,10 @@ class FaultyBook:
         return result
 
 
+def _refusal(what: str) -> Unreachable:
+    return Unreachable(f"the test refused the operation: {what}")
+
+
 class _FaultyRecords:
     """A read whose first record counts as an operation; the further ones arrive with it."""
 
@@ -295,7 +302,7 @@ class _FaultyTicket:
         self._kind = kind
         self._send = send
         self._number = len(book.operations) - 1
-        self._ticket: TicketPort | None = None if kind == "never" or book._pause is not None else send()
+        self._ticket: TicketPort | None = None if kind in ("never", "refused") or book._pause is not None else send()
         self._voided = False
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -303,6 +310,8 @@ class _FaultyTicket:
 
     async def _wait(self) -> int:
         book = self._book
+        if self._kind == "refused":
+            raise _refusal("append")
         if book._pause is not None and self._ticket is None:
             await book._pause(self._number)
             self._ticket = self._send()
@@ -328,7 +337,7 @@ class _FaultyTicket:
             await self._book.death()
         if self._book.dead:
             raise Died
-        if self._voided:
+        if self._voided or self._kind == "refused":
             return boki.Never()
         if self._ticket is None:
             if settle:

@@ -16,7 +16,7 @@ the records behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,9 +50,6 @@ from bokiqueue.model.shard_state import Progress, fold, fold_group
 from bokiqueue.popper import ShardPopper
 from bokiqueue.settings import VersionedConfig
 
-MARKS: Final = 512
-"""The most trim marks in one command."""
-
 log = get_logger(__name__)
 
 
@@ -63,8 +60,8 @@ def parts_of(event: AnyEvent) -> list[str]:
     return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
 
 
-async def trim_dropped(log: Log, found: VersionedConfig, groups: Sequence[tuple[int, str]]) -> None:
-    """Trim the consumer streams of groups that were dropped.
+def dropped_marks(found: VersionedConfig, groups: Sequence[tuple[int, str]]) -> list[tuple[str, int]]:
+    """Return the trim marks of the consumer streams of groups that were dropped.
 
     Streams are trimmed only below the settings that were read, which lack these groups: a group that is registered
     again begins above them.
@@ -75,19 +72,17 @@ async def trim_dropped(log: Log, found: VersionedConfig, groups: Sequence[tuple[
     config = found.config
     dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
     makes = (tags.queue_consumer, tags.queue_owner)
-    marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
-    for first in range(0, len(marks), MARKS):
-        await log.book.trim(marks[first : first + MARKS])
+    return [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
 
 
-async def trim_deleted(log: Log, config: Config, place: int) -> None:
-    """Trim all streams of a deleted queue below the place of its deletion, and the claims in the record of the deletion.
+def deleted_marks(config: Config, place: int) -> list[tuple[str, int]]:
+    """Return the trim marks of a deleted queue: all its streams below its deletion, and the claims in the record of the deletion.
 
     Args:
         config: the settings before the deletion; streams of groups that it lacks were trimmed before.
     """
     queue, groups = config.queue, dict.fromkeys([*config.groups, GROUP, ""])
-    marks = [
+    return [
         mark
         for shard in range(config.shards)
         for mark in (
@@ -97,8 +92,6 @@ async def trim_deleted(log: Log, config: Config, place: int) -> None:
             *((tags.queue_owner(queue, shard, group), place + 1) for group in groups),
         )
     ]
-    for first in range(0, len(marks), MARKS):
-        await log.book.trim(marks[first : first + MARKS])
 
 
 class RewriteTurn(NamedTuple):
@@ -172,7 +165,7 @@ class QueueCarried:
             return 0
         if found.config.deleted:
             before = msgspec.structs.replace(found.config, groups=dict.fromkeys((group for _, group in groups), 0))
-            await trim_deleted(self._log, before, found.seqnum)
+            await settings.trim_all(self._log, deleted_marks(before, found.seqnum))
             await self._log.book.trim([(tags.queue_config(queue), found.seqnum + 1)])
             return 0
         turn, carried = RewriteTurn(found, now_ms, carry_ms, fence), 0
@@ -180,7 +173,7 @@ class QueueCarried:
         if record is not None and turn.is_old(record.time_ms):
             turn = turn._replace(found=await settings.again(self._log, found))
             carried += 1
-        await trim_dropped(self._log, turn.found, groups)
+        await settings.trim_all(self._log, dropped_marks(turn.found, groups))
         for shard in range(found.config.shards):
             carried += await self._rewrite_shard(turn, shard)
         return carried

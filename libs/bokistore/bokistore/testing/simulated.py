@@ -46,7 +46,7 @@ AFTERWARDS_S: Final = 1.0
 """Programs work for this long after the last fault has ended."""
 SETTLED_S: Final = 5.0
 """Pause before the lists are judged, once appends are taken: one of a program that ended may still be on its way into the log. Longer
-than the simulator's longest latency (`LONGEST_S` of its network)."""
+than the longest latency of the simulator's network."""
 RETRY_S: Final = 0.1
 TIMEOUTS_S: Final = (1.0, 8.0, 60.0)
 

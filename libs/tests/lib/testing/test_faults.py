@@ -10,6 +10,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.errors import Unreachable
 from boki_common.testing.virtual_time import VirtualTimeLoop
 from bokilib.ports import BookPort
 from bokilib.testing import Died, Fault, FaultKind, FaultyBook
@@ -104,3 +105,13 @@ def test_a_process_that_only_waits_for_an_unanswered_append_dies_too() -> None:
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(waits())
+
+
+@pytest.mark.parametrize("at", range(7))
+async def test_a_refused_operation_is_not_done_and_the_process_goes_on(book: boki.Book, at: int) -> None:
+    faulty = FaultyBook(book, Fault(at, "refused"))
+    with pytest.raises(Unreachable) as caught:
+        await everything(faulty)
+    assert caught.value.definite and not faulty.dead
+    assert bool(await book.read_prev("a", consistency="linearizable")) == (at > 0)
+    await everything(faulty)
