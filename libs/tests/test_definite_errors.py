@@ -1,4 +1,4 @@
-"""What programs call, with a definite error at each operation on the log in turn: "nothing was applied" has to be true.
+"""What programs call, with a definite error or an unknown outcome at each operation on the log in turn: "nothing was applied" has to be true.
 
 A definite error of a later read or append must not reach the caller of an operation whose first record is in the log. A repetition would
 apply it twice, and a program that does not repeat it would take for undone what was done.
@@ -20,7 +20,7 @@ from bokiflow.client import schedules
 from bokiflow.testing import in_virtual_time
 from bokilib import Log
 from bokilib.ports import BookPort
-from bokilib.testing import Fault, FaultyBook
+from bokilib.testing import Fault, FaultKind, FaultyBook
 from bokiqueue import Queue
 from bokistore import BokiStore, Transaction
 
@@ -146,7 +146,7 @@ async def seqnums(book: boki.Book) -> list[int]:
     return [item.seqnum async for item in book.read() if isinstance(item, boki.Record)]
 
 
-async def tried(scenario: Scenario, at: int | None) -> tuple[int, str]:
+async def tried(scenario: Scenario, at: int | None, kind: FaultKind = "refused") -> tuple[int, str]:
     """One run with a definite error at an operation of the call; returns the operations that it had, and what was wrong."""
     async with MemoryCluster() as cluster:
         inner = (await cluster.connect()).book("shop")
@@ -154,7 +154,7 @@ async def tried(scenario: Scenario, at: int | None) -> tuple[int, str]:
         book = FaultyBook(inner)
         opened = await scenario.opened(book)
         first, before = len(book.operations), await seqnums(inner)
-        book._fault = None if at is None else Fault(first + at, "refused")
+        book._fault = None if at is None else Fault(first + at, kind)
         try:
             await scenario.call(opened)
         except BokiError as error:
@@ -165,9 +165,10 @@ async def tried(scenario: Scenario, at: int | None) -> tuple[int, str]:
         return len(book.operations) - first, ""
 
 
+@pytest.mark.parametrize("kind", ["refused", "lost", "never"])
 @pytest.mark.parametrize("name", SCENARIOS)
 @in_virtual_time
-async def test_a_definite_error_is_true_wherever_the_log_refuses(name: str) -> None:
+async def test_a_definite_error_is_true_wherever_the_log_refuses(name: str, kind: FaultKind) -> None:
     count, _ = await tried(SCENARIOS[name], None)
     assert count >= 1
-    assert [wrong for at in range(count) if (wrong := (await tried(SCENARIOS[name], at))[1])] == []
+    assert [wrong for at in range(count) if (wrong := (await tried(SCENARIOS[name], at, kind))[1])] == []
