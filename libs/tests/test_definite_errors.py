@@ -1,4 +1,4 @@
-"""What programs call, with a definite error or an unknown outcome at each operation on the log in turn: "nothing was applied" has to be true.
+"""Calls of programs, with a definite error or an unknown outcome at each operation on the log: "nothing was applied" has to be true.
 
 A definite error of a later read or append must not reach the caller of an operation whose first record is in the log. A repetition would
 apply it twice, and a program that does not repeat it would take for undone what was done.
