@@ -403,9 +403,10 @@ class ShardOwner:
         """Stop delivering, wait for the messages in flight, and release the shard."""
         self._giving = True
         self._return_prefetched()
+        self.expire()
         while self.claim and (self.in_flight or self._sender is not None):
-            self.expire()
             await self._until_something_ends()
+            self.expire()  # before the next look: the last message in flight may go here
         await self.leave()
 
     async def leave(self) -> None:
@@ -641,6 +642,7 @@ class ShardOwner:
                 self._send()
             else:
                 schedule.expires(id)
+                self._one_ended()
 
     def log_facts(self, id: Id, key: str | None) -> dict[str, object]:
         """Return the facts by which a log line names a message: `boki queue peek` prints the same ones."""
@@ -759,6 +761,8 @@ class ShardOwner:
             self._one_ended()
         else:
             self._owned().unpin(receipt.id)
+            self._host.wake()
+            self._ended.set()  # its lease runs again
 
     def doubt(self, receipt: Receipt, lost: Redelivery) -> None:
         """Find out from the log the outcome of a record with an `ack_part`. `lost` applies if the record is not there."""

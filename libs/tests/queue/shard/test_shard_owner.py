@@ -254,3 +254,39 @@ async def test_a_large_letter_of_an_owner_that_ends_is_told_so(another: Another)
         owner.over()
         with pytest.raises(Fenced):
             await sent[1]
+
+
+async def test_a_shard_is_given_back_when_the_last_lease_runs_out(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push_many([1, 2])
+    async with queue.consume(lease_s=0.05) as messages:
+        taken = await take(messages, 2)  # their handlers hang
+        (owner,) = messages._owners.values()
+        loop = asyncio.get_running_loop()
+        while loop.time() < max(flight.deadline_s or 0.0 for flight in owner._owned().flights.values()):
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            await owner.give_back()
+        assert owner.released
+    async with queue.consume() as messages:
+        assert {message.body for message in await take(messages, 2)} == {message.body for message in taken}
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_shard_is_given_back_when_the_record_of_an_ack_is_decided(another: Another, happened: bool) -> None:
+    """A message has no lease while its ACK is in flight in a record of another library."""
+    queue = await another(shards=1)
+    await queue.push_many([1, 2])
+    async with queue.consume(lease_s=0.05) as messages:
+        message, _ = await take(messages, 2)
+        (owner,) = messages._owners.values()
+        part = message.acked()
+        giving = asyncio.create_task(owner.give_back())
+        await asyncio.sleep(0.1)
+        assert not giving.done()
+        if happened:
+            await queue.log.append(part)
+        await message.part_ended(happened)
+        async with asyncio.timeout(30):
+            await giving
+        assert owner.released
