@@ -100,6 +100,7 @@ class Message(Generic[T]):
         Raises:
             StaleReceipt: at once; the message belongs to this handler no longer.
             Fenced: when awaited; the shard has another owner, which redelivers the message.
+            OutcomeUnknown: when awaited; the member left before the log answered.
         """
         sent = self._owner.ack(self.receipt)
         self._decided = True

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, OutcomeUnknown
 from boki_common.logs import get_logger
 from bokilib.append.fence import Claimed, Fence
 from bokilib.append.log import Log
@@ -192,6 +192,9 @@ class Outbox:
         )
 
 
+UNANSWERED: Final = (
+    "the member left before the log said whether it has this decision: if not, another member redelivers the message"
+)
 TOO_OFTEN: Final = "too many attempts failed"
 DIED: Final = "the process ended while this message was alone with it"
 NO_FAILURE: Final = Failure()
@@ -479,13 +482,17 @@ class ShardOwner:
             pass
 
     async def close(self) -> None:
-        """Stop at once. The claim stays until another member takes the shard."""
+        """Stop at once. The claim stays until another member takes the shard.
+
+        Callers that wait for a record on its way get OutcomeUnknown; those of later decisions get Fenced.
+        """
         self._stop_reading()
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
             self._sender = None  # a task that is cancelled before it begins does not reset it
         self.claim = 0
+        self._outbox.fail(self.fence.over())
 
     # -- reading messages
 
@@ -672,6 +679,7 @@ class ShardOwner:
         Raises:
             StaleReceipt: at once; the receipt is not good.
             Fenced: when awaited; the shard has another owner, and the message is not finished.
+            OutcomeUnknown: when awaited; this owner was closed before the log answered.
         """
         self.check(receipt)
         self._owned().pin(receipt.id)
@@ -822,10 +830,17 @@ class ShardOwner:
                 if not error.retryable:
                     box.fail(error)
                     raise
-            await asyncio.sleep(pause.next())
+            except asyncio.CancelledError:  # by `close`
+                box.fail(OutcomeUnknown(UNANSWERED, queue=self.queue, shard=self.shard))
+                raise
+            try:
+                await asyncio.sleep(pause.next())
+            except asyncio.CancelledError:
+                box.fail(self.fence.over())
+                raise
         self._checkpoints.appended(seqnum)
-        if not self.claim:
-            box.fail(self.fence.over())
+        if not self.claim:  # lost while the answer was on its way; the next owner reads this record
+            box.succeed()
             return
         schedule = self._owned()
         for id in box.acks:

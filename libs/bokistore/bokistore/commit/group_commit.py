@@ -13,7 +13,8 @@ writes first runs again on that state. A hot object therefore takes as many tran
   they pause first; after several losses in a row the process claims the streams (`turns`).
 - A process that reads another process's claim sends nothing that expects the stream for as long as the claim says.
 - A staged transaction keeps its turn while its owner decides, for as long as a body may run; then the turn ends.
-- An unknown outcome is raised to all callers whose transactions were in the record.
+- An unknown outcome is raised to all callers that have events in the record. A transaction that only expects something, because its body
+  raised or wrote nothing, runs again: the outcome of the record is not its own.
 """
 
 from __future__ import annotations
@@ -455,11 +456,18 @@ class GroupCommit:
             else:
                 await self._send(member_of(jobs[0]).part, jobs[:1])
                 self._back(jobs[1:])
+        except BokiError as error:
+            bystanders = [job for job in jobs if not member_of(job).part.events]
+            for job in jobs:
+                if job in bystanders:
+                    self._release(job)
+                else:
+                    self._fail(job, error)
+            self._run_all(bystanders)
         except BaseException as error:
             for job in jobs:
                 self._fail(job, error)
-            if not isinstance(error, BokiError):
-                raise
+            raise
         else:
             self._append_s = loop.time() - sent_s
             self._committed(seqnum, part, jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -16,9 +16,12 @@ from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log
 from bokilib.errors import AppendUnknown
+from bokilib.ports import Expect, Tag, TicketPort
+from bokilib.records.tags import store_object
+from bokilib.testing import Fault, FaultyBook
 from bokiqueue import Handler, Message, NoSuchQueue, Queue
 from bokiqueue.consume.handlers import Lease
-from bokistore import BokiStore, Transaction
+from bokistore import BokiStore, Push, StoreSettings, Transaction
 from libs.tests.queue.conftest import Another, book_of
 
 
@@ -475,3 +478,48 @@ async def test_a_task_that_others_cancel_as_well_ends_cancelled(another: Another
 
 async def _nothing(order: Message[object], tx: Transaction) -> None:
     pass
+
+
+class LosesAnswers(FaultyBook):
+    """A book that loses the answers of records that join a stream."""
+
+    stream = ""
+
+    def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+        if self.stream in tags:
+            self._fault = Fault(len(self.operations), "lost")
+        return super().submit(data, tags=tags, expect=expect)
+
+
+@in_virtual_time
+async def test_an_error_beside_a_record_of_unknown_outcome_acks_nothing() -> None:
+    """Its first run committed with the others, until it ran again on the state that they leave, and raised."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        book = LosesAnswers((await cluster.connect()).book("b"))
+        store = BokiStore(Log(book), settings=StoreSettings(checkpoints=False))
+        orders = await Queue.open(store.log, "orders", object, shards=1)
+        ran: list[tuple[object, int]] = []
+
+        @orders.handler(store, at_once=3, member_lease_s=600)
+        async def pay(order: Message[object], tx: Transaction) -> None:
+            left = await tx["ann"].get("balance", 0)
+            assert isinstance(left, int)
+            ran.append((order.body, left))
+            if left < 10:
+                raise ValueError("too little is left")
+            tx["ann"].inc("balance", -10)
+            tx.send("paid", Push("by", order.body))
+
+        await store.object("ann").set("balance", 25)
+        book.stream = store_object("ann")
+        await orders.push_many(["bob", "cleo", "dan"])
+        async with pay:
+            while (await orders.stats()).depth > 1:
+                await let_pass(0.01)
+            assert ran[:3] == [("bob", 25), ("cleo", 25), ("dan", 25)] and ("dan", 5) in ran
+            book.stream = ""
+            await store.object("ann").set("balance", 100)
+            async with asyncio.timeout(60):
+                while (await orders.stats()).depth:
+                    await let_pass(1)
+        assert await store.object("paid").value() == {"by": ["bob", "cleo", "dan"]}

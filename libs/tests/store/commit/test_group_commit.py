@@ -19,7 +19,7 @@ from bokilib.errors import AtomicTooLarge, PayloadHookFailed
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records.contribution import Contribution
 from bokilib.records.tags import store_object
-from bokilib.testing import Died, Fault, FaultyBook
+from bokilib.testing import Died, Fault, FaultKind, FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
 from bokistore.commit.turns import CLAIM_LOSSES, LOSSES
 from bokistore.model.events import Claim, Commit
@@ -506,6 +506,43 @@ async def test_an_unknown_outcome_is_raised_to_all_whose_record_it_was(store: Bo
     results = await asyncio.gather(*(lost.transact(bump, "z") for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, boki.OutcomeUnknown) for result in results), results
     assert await store.object("z").get("n", consistency="linearizable") == 3
+
+
+@pytest.mark.parametrize("fault", ["lost", "never"])
+async def test_who_has_nothing_in_a_record_gets_no_outcome_of_it(store: BokiStore, fault: FaultKind) -> None:
+    """Its body raised, or returned without a write, on the state of those before it: it looks again at what is in the log."""
+
+    class Refused(Exception):
+        pass
+
+    async def left(tx: Transaction) -> int:
+        found = await tx["ann"].get("n", 0)
+        assert isinstance(found, int)
+        return found
+
+    async def pay(tx: Transaction) -> str:
+        if await left(tx) < 10:
+            raise Refused
+        await bump(tx, "ann", -10)
+        return "paid"
+
+    async def pay_or_say(tx: Transaction) -> str:
+        return await pay(tx) if await left(tx) >= 10 else "refused"
+
+    async def three(one: BokiStore) -> list[object]:
+        await store.object("ann").set("n", 15)
+        await one.object("ann").get("n")
+        some = (one.transact(body) for body in (pay, pay, pay_or_say))
+        return list(await asyncio.gather(*some, return_exceptions=True))
+
+    counted = FaultyBook(store.log.book)
+    paid, raised, said = await three(BokiStore(counted))
+    assert (paid, type(raised), said) == ("paid", Refused, "refused") and len(counted.appends) == 1
+
+    paid, raised, said = await three(BokiStore(FaultyBook(store.log.book, Fault(counted.appends[0], fault))))
+    assert isinstance(paid, boki.OutcomeUnknown) and said == "refused"
+    assert raised == "paid" if fault == "never" else isinstance(raised, Refused)
+    assert await store.object("ann").get("n", consistency="linearizable") == 5
 
 
 async def test_a_process_that_dies_takes_all_that_wait_with_it(store: BokiStore) -> None:
