@@ -245,6 +245,10 @@ class Executor:
             self._inbox.wake()
         return requested
 
+    def block(self, error: Exception) -> None:
+        """Block the workflow by an error that is not its code's, once everything that was delivered to the code is in the log."""
+        self._block_when_recorded(error)
+
     def park(self) -> None:
         """Stop here, since another worker may run the workflow."""
         if self._error is not None:

@@ -77,6 +77,9 @@ STUCK_AFTER_S: Final = 5.0
 
 FAILED_ALONE: Final = "workflow not read: an error of this program or of its payload hook; retried later"
 FAILED: Final = "worker read or append failed: retried later"
+UNREADABLE: Final = (
+    "partition has a record that this program cannot open: workflows that it starts wait for one that can"
+)
 STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted once its current call can be"
 
 log = get_logger(__name__)
@@ -493,19 +496,33 @@ class Worker:
             self._takeover.retry(id)
 
     async def _load_again(self, partition: int) -> None:
+        """Read the workflows of a partition again, after records were trimmed before they were followed, or could not be decoded."""
         async with self._rounding:
             if partition in self._partitions.mine:
                 position = await self.log.book.now()
                 self._unread[partition] = position
-                await self._load([partition], position)
+                try:
+                    await self._load([partition], position)
+                except inspection.UNREADABLE as error:
+                    del self._unread[partition]  # its workflows that were read before are run as ever
+                    log.error(UNREADABLE, worker=self.name, partition=partition, error=str(error))
 
     def _resume(self, id: str) -> None:
         if self._open and not self.finishing and self.is_mine(id):
             self._takeover.retry(id)
 
     async def _read_again(self, id: str) -> None:
-        """Deliver messages from the history of a workflow, after records were trimmed before they were followed."""
-        for one in (await inspection.whole_history(self.log, id)).records:
+        """Deliver messages from the history of a workflow, after records were trimmed before they were followed, or could not be decoded.
+
+        If its history has such a record, the workflow is blocked: without that message, it would not get the others in their order.
+        """
+        try:
+            history = await inspection.whole_history(self.log, id)
+        except inspection.UNREADABLE as error:
+            if id in self._executors:
+                self._executors[id].block(error)
+            return
+        for one in history.records:
             if one.incoming:
                 self._deliver(id, one.seqnum, one.time_ms, one.incoming)
 

@@ -11,7 +11,8 @@
 - A discarded subscription gets nothing more, even if its records were read already.
 - A cursor that fails with a retryable error is opened again where each subscription was.
 - `follower.current(tag, within_s=…)` tells whether a read of this session would return no more than was delivered (`boki.Cursor.current`).
-- A record that cannot be decoded (no library wrote it, its hook is missing) is delivered as the error, and following continues.
+- A record that cannot be decoded (no library wrote it, its hook is missing) is delivered as the error, and following continues. So is one
+  whose events a subscriber cannot decode (a later version wrote it): the subscriber raises the error, and gets it delivered.
 
 `Subscription` and `Subscriptions` are pure.
 """
@@ -213,7 +214,19 @@ class _FollowedCursor:
                 found = error
             self._held = 0
             for deliver in self.subscriptions.of_record(item.tags, item.seqnum):
-                deliver(found)
+                _deliver(deliver, found, item.seqnum)
+
+
+def _deliver(deliver: Deliver, found: Read | BokiError, seqnum: int) -> None:
+    """Deliver a record. If the subscriber cannot decode its events, deliver that error: the other streams are followed on."""
+    try:
+        deliver(found)
+    except BokiError as error:
+        if isinstance(found, BokiError):
+            raise
+        error.facts = {**error.facts, "seqnum": seqnum}
+        log.error("record not decoded: what it says is not known here", record=seqnum, error=str(error))
+        deliver(error)
 
 
 class Follower:

@@ -227,8 +227,21 @@ class Members:
             if isinstance(item, boki.Gap):
                 continue  # trimmed heartbeats were followed by newer ones
             self._read_to = item.seqnum
-            envelope = await self._log.open(item)
-            for event in PICKER.of(item.seqnum, envelope):
+            try:
+                envelope = await self._log.open(item)
+                events = PICKER.of(item.seqnum, envelope)
+            except BokiError as error:
+                if error.retryable:
+                    raise
+                log.warning(
+                    "record among heartbeats not decoded: skipped",
+                    group=self._group,
+                    member=self.name,
+                    record=item.seqnum,
+                    error=str(error),
+                )
+                continue
+            for event in events:
                 if event.group == self._group:
                     self._take_note(event, item, envelope.by, is_new=item.seqnum > begun)
 

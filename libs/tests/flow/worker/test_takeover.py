@@ -20,8 +20,10 @@ from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import reason, record_blocked
 from bokilib.errors import PayloadHookFailed, UnknownEvent
 from bokilib.ports import BookPort
+from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from libs.tests.flow.conftest import until, working
+from bokilib.records.events import Event
+from libs.tests.flow.conftest import ids_of, until, working
 
 LONG_S = 1e6
 
@@ -159,6 +161,38 @@ async def test_a_history_that_cannot_be_read_blocks_its_workflow_alone(cluster: 
             await blocked(worker, "x")
             await worker._round()
             assert await records(outside.log.book, "flow/own/x") <= before + 2, "each program claims and blocks it once"
+
+
+class Later(Event, tag="flow.later", frozen=True):
+    """An event of a later version."""
+
+    id: str
+
+
+async def test_a_message_of_a_later_version_holds_up_its_workflow_alone(cluster: MemoryCluster) -> None:
+    """The worker runs what is started and signalled afterwards, also in the partition of the message."""
+    app, sibling = App("shop"), next(ids_of(tags.partition_of("x")))
+
+    @app.workflow
+    async def waits() -> str:
+        return str(await bokiflow.recv("go"))
+
+    async with (
+        bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside,
+        working(cluster, app, lease_s=LONG_S) as worker,
+    ):
+        for id in ("x", sibling):
+            await outside.start(waits.call(), id=id)
+        await until(lambda: all(id in worker.executors for id in ("x", sibling)))
+        place = InstanceStreams("x", "shop")
+        await outside.log.append(Contribution((place.to_workers, place.history), {}, (Later("x"),)))
+        await blocked(worker, "x")
+        for id in (sibling, "later", "z"):
+            handle = await outside.start(waits.call(), id=id)
+            await handle.signal("go", id)
+            assert await handle.result() == id
+        known = await outside.known("x")
+        assert known is not None and known.blocked.startswith("UnknownEvent: ")
 
 
 async def test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_alone(

@@ -12,8 +12,9 @@ from boki.testing import MemoryCluster
 from boki_common.errors import BokiError, InvalidArgument
 from bokilib import Contribution, Event, Follower, Log
 from bokilib.append.log import Read
-from bokilib.errors import ForeignRecord, PayloadHookFailed
+from bokilib.errors import ForeignRecord, PayloadHookFailed, UnknownEvent
 from bokilib.follow.follower import CURSOR_TAGS, Deliver, Subscriptions
+from bokilib.records.events import Picker
 
 
 class Note(Event, tag="toy.note", frozen=True):
@@ -104,6 +105,33 @@ async def test_what_no_library_wrote_is_reported_and_following_goes_on(
     last = await append(log, "a")
     await until(lambda: len(a) == 2)
     assert isinstance(a[0], ForeignRecord) and seqnums(a) == [last]
+
+
+class Later(Event, tag="toy.later", frozen=True):
+    """An event of a later version, which `NOTES` does not know."""
+
+    id: str
+
+
+NOTES: Picker[Note] = Picker("toy", (Note,))
+
+
+async def test_an_event_that_a_subscriber_does_not_know_ends_no_stream(log: Log, follower: Follower) -> None:
+    a: list[Item] = []
+    b: list[Item] = []
+
+    def decode(item: Item) -> None:
+        if isinstance(item, Read):
+            NOTES.of(item.record.seqnum, item.envelope)
+        a.append(item)
+
+    follower.add("a", 1, decode)
+    follower.add("b", 1, into(b))
+    unknown = await log.append(Contribution(("a", "b"), {}, (Later("a"),)))
+    known = await append(log, "a", "b")
+    await until(lambda: len(a) == len(b) == 2)
+    assert isinstance(a[0], UnknownEvent) and a[0].facts["seqnum"] == unknown
+    assert (seqnums(a), seqnums(b)) == ([known], [unknown, known])
 
 
 class Fails:

@@ -15,6 +15,8 @@ from boki_common.errors import Unreachable
 from bokilib.append.log import Log
 from bokilib.follow.members import Members
 from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.records.events import Event
 from bokilib.testing import FaultyBook
 from libs.tests.lib.conftest import until
 
@@ -52,6 +54,18 @@ async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> 
     log = Log((await cluster.connect()).book("b"))
     async with Members(log, "g", "a") as a, Members(log, "h", "b") as b:
         await until(lambda: a.alive() == ["a"] and b.alive() == ["b"])
+
+
+async def test_a_record_of_a_later_version_among_heartbeats_is_skipped(cluster: MemoryCluster) -> None:
+    class Later(Event, tag="lib.later", frozen=True):
+        id: str = ""
+
+    book = (await cluster.connect()).book("b")
+    other = Log((await cluster.connect()).book("b"))
+    async with Members(Log(book), "g", "a") as a:
+        await other.append(Contribution((tags.member("g"),), {}, (Later(),)))
+        async with Members(other, "g", "b"):
+            await until(lambda: a.alive() == ["a", "b"])
 
 
 async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: MemoryCluster) -> None:

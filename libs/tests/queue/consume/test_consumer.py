@@ -17,6 +17,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Contribution, Fenced
 from bokilib.records import tags
+from bokilib.records.events import Event
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from bokiqueue.model.events import Acked, Id, consumer_id
 from bokistore import BokiStore
@@ -459,3 +460,15 @@ async def test_what_is_not_done_in_time_is_given_back_by_a_drain(another: Anothe
     async with queue.consume() as messages:
         again = await anext(messages)
         assert (again.body, again.attempt) == ("slow", 1)
+
+
+async def test_a_setting_of_a_later_version_keeps_no_message_back(another: Another) -> None:
+    class Later(Event, tag="queue.later", frozen=True):
+        id: str = "jobs"
+
+    queue = await another(shards=1)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        await queue.log.append(Contribution((tags.queue_config("jobs"),), {}, (Later(),)))
+        await queue.push("behind it")
+        assert (await anext(messages)).body == "behind it"
