@@ -460,6 +460,7 @@ class GroupCommit:
             bystanders = [job for job in jobs if not member_of(job).part.events]
             for job in jobs:
                 if job in bystanders:
+                    job.trusting = False  # the record may be in the log
                     self._release(job)
                 else:
                     self._fail(job, error)

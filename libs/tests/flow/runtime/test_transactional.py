@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,14 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
-from bokilib.ports import BookPort
+from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records.contribution import Contribution
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from bokilib.records.tags import store_object
+from bokilib.testing import UNKNOWNS, Fault, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline, started, until
 
@@ -219,3 +222,46 @@ async def test_a_staged_transaction_ends_with_its_workflow_whenever_that_is_put_
         await worker.start(pay.call(), id="x")
         await until(lambda: "x" not in worker._executors)
         await until(lambda: bool(store.staged) and all(one.ended for one in store.staged))
+
+
+class LosesOneAnswer(FaultyBook):
+    """A book that loses the answer of the next record that joins a stream, once it is told which."""
+
+    stream = ""
+
+    def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
+        if self.stream in tags:
+            self._fault, self.stream = Fault(len(self.operations), "lost"), ""
+        return super().submit(data, tags=tags, expect=expect)
+
+
+@in_virtual_time
+async def test_a_step_that_raised_beside_a_record_of_unknown_outcome_did_not_happen() -> None:
+    """Its first run would have committed; the state that the other two leave is not enough for it."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        book = LosesOneAnswer((await cluster.connect()).book("shop"))
+        bank = Bank(book)
+
+        async def take(tx: Transaction) -> int:
+            left = await tx["ann"].get("cents", 0)
+            assert isinstance(left, int)
+            if left < 10:
+                raise ValueError(f"only {left}")
+            tx["ann"].inc("cents", -10)
+            return left
+
+        @bank.app.workflow
+        async def withdraw() -> int:
+            await bokiflow.recv("go")
+            return await bokiflow.transact(bank.store, take)
+
+        await bank.store.object("ann").set("cents", 25)
+        async with bank.worker as worker:
+            handles = [await worker.start(withdraw.call(), id=f"w{number}") for number in range(3)]
+            await let_pass(1)
+            book.stream = store_object("ann")
+            await asyncio.gather(*(handle.signal("go") for handle in handles))
+            found = await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
+        assert not book.stream and found[:2] == [25, 15]
+        assert repr(found[2]) == repr(ValueError("only 5"))
+        assert await bank.store.object("ann").get("cents") == 5
