@@ -130,9 +130,9 @@ bokistore libs/tests/store/read/test_snapshot_reads.py::test_an_idle_process_doe
 
 a drop trims what the group does when it is registered again
 bokiqueue libs/tests/queue/test_queue.py::test_a_drop_trims_nothing_of_a_group_that_is_registered_again_at_once
--    marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
-+    place = await log.book.now() + 1
-+    marks = [(make(config.queue, *one), place) for one in dropped for make in makes]
+-        await settings.trim_replaced(self.log, dropped_marks(found, groups))
++        found = found._replace(seqnum=await self.log.book.now() + 1)
++        await settings.trim_replaced(self.log, dropped_marks(found, groups))
 
 a group reads records of its former registration
 bokiqueue libs/tests/queue/manage/test_registering.py::test_an_append_of_a_former_owner_at_any_operation_is_not_read_by_the_new_ones
@@ -335,9 +335,9 @@ bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_pr
 -    return item.source is not None
 +    return True
 @@
--            assert source is not None, "the consumer delivers dead letters only"
-+            if source is None:
-+                continue
+-        assert source is not None, "the consumer delivers dead letters only"
++        if source is None:
++            return True
 
 files of any cluster are deleted
 spark spark/tests/offload/test_folder.py::test_files_of_other_clusters_are_of_nobody_here

@@ -17,7 +17,7 @@ from bokilib.records.events import open_record
 from bokiqueue import Queue
 from bokiqueue.errors import NoSuchGroup
 from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Id, Item, Nacked, Pushed
-from bokiqueue.shard.shard_owner import DEAD_BYTES, DeadLetter, Outbox
+from bokiqueue.shard.shard_owner import DEAD_BYTES, DeadLetter, Outbox, ShardOwner
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
 from libs.tests.queue.conftest import Another, all_appended, book_of, take
@@ -260,15 +260,19 @@ async def test_a_large_letter_of_an_owner_that_ends_is_told_so(another: Another)
     assert [event.ids for row in rows for event in row if isinstance(event, Dead)] == [(given[0].receipt.id,)]
 
 
+async def until_leases_end(owner: ShardOwner) -> None:
+    deadline_s = max(flight.deadline_s or 0.0 for flight in owner._owned().flights.values())
+    while asyncio.get_running_loop().time() < deadline_s:
+        await asyncio.sleep(0)
+
+
 async def test_a_shard_is_given_back_when_the_last_lease_runs_out(another: Another) -> None:
     queue = await another(shards=1)
     await queue.push_many([1, 2])
     async with queue.consume(lease_s=0.05) as messages:
         taken = await take(messages, 2)  # their handlers hang
         (owner,) = messages._owners.values()
-        loop = asyncio.get_running_loop()
-        while loop.time() < max(flight.deadline_s or 0.0 for flight in owner._owned().flights.values()):
-            await asyncio.sleep(0.01)
+        await until_leases_end(owner)
         async with asyncio.timeout(30):
             await owner.give_back()
         assert owner.released
@@ -286,7 +290,7 @@ async def test_a_shard_is_given_back_when_the_record_of_an_ack_is_decided(anothe
         (owner,) = messages._owners.values()
         part = message.acked()
         giving = asyncio.create_task(owner.give_back())
-        await asyncio.sleep(0.1)
+        await until_leases_end(owner)
         assert not giving.done()
         if happened:
             await queue.log.append(part)
