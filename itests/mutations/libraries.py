@@ -77,6 +77,9 @@ bokiqueue libs/tests/queue/shard/test_shard_owner.py::test_a_shard_is_given_back
 -                schedule.expires(id)
 -                self._one_ended()
 +                schedule.expires(id)
+@@
+-            self._ended.set()  # its lease runs again
++            pass
 
 a member that holds a partition by the log is taken for its owner
 bokilib libs/tests/flow/worker/test_partitions.py::test_a_worker_owns_its_partitions_again_after_a_claim_that_stays_unknown
