@@ -31,7 +31,7 @@ from boki_cli.number_types import Real
 from boki_cli.standard_streams import OutputFailed, ReaderGone
 from boki_common import limits, logs
 from boki_common.engine.engine_url import split_options, with_token_file
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, InvalidArgument, UsageError
 from boki_common.runtime.process import SystemClock
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ CONSISTENCY: Final = click.option(
     show_default=True,
     help="linearizable: sees all that any call had returned before; any: what the engine knows now.",
 )
+YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 PIPE_WIDTH: Final = 10_000
 """Columns where there is no terminal: tables are as wide as what is in them."""
 PARAMETERS: Final = "__click_params__"
@@ -81,6 +82,20 @@ class Invocation:
         """A message for a person, on standard error; silent with --json."""
         if not self.json:
             click.echo(message, err=True)
+
+    def confirm(self, question: str, *, lost: str) -> bool:
+        """Ask a person on the terminal before something is destroyed, for a command without --yes.
+
+        Args:
+            question: that is answered with yes or no, and says what goes.
+            lost: what is gone afterwards, for the error.
+
+        Raises:
+            UsageError: standard input is not a terminal.
+        """
+        if not sys.stdin.isatty():
+            raise UsageError(f"expected --yes, since this is no terminal to ask on: {lost}")
+        return click.confirm(question, err=True)
 
     def console(self) -> Console:
         """Where results are drawn for a person: text as it is, and lines that no pipe cuts."""

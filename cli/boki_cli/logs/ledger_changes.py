@@ -6,7 +6,6 @@ log still needs is not deleted, see `ledger_names`; one with records of a log is
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -14,8 +13,8 @@ import click
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import metadata_option
 from boki_cli.logs.ledger_options import LEDGER_ID, run_with_ledgers
-from boki_cli.options import Invocation, command
-from boki_common.errors import LedgerError, UsageError
+from boki_cli.options import YES, Invocation, command
+from boki_common.errors import LedgerError
 
 if TYPE_CHECKING:
     from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
@@ -72,7 +71,7 @@ def _end_of(metadata: LedgerMetadata) -> dict[str, Any]:
 @command(None, "delete", writes=True, short_help="Delete a ledger for good.")
 @LEDGER_ID
 @metadata_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @click.option("--force", is_flag=True, help="Also a ledger that a log needs: its records are lost.")
 def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bool, force: bool) -> int:
     """Delete a ledger, whatever its state. Bookies give its space back at their next garbage collections.
@@ -87,7 +86,7 @@ def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bo
             await _check_unneeded(store, ledger_id, found[0])
 
     run_with_ledgers(invocation, metadata, look)
-    if not yes and not _confirmed(ledger_id, found[0]):
+    if not yes and not _confirmed(invocation, ledger_id, found[0]):
         invocation.say("Nothing was deleted.")
         return exit_codes.REFUSED
     run_with_ledgers(invocation, metadata, lambda client, _: client.delete(ledger_id))
@@ -109,8 +108,7 @@ async def _check_unneeded(store: MetadataStore, ledger_id: int, metadata: Ledger
         )
 
 
-def _confirmed(ledger_id: int, metadata: LedgerMetadata) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError(f"expected --yes, since nobody can be asked: deleting ledger {ledger_id} is for good")
+def _confirmed(invocation: Invocation, ledger_id: int, metadata: LedgerMetadata) -> bool:
     entries = f"{metadata.last_entry + 1:,} entries" if metadata.state.name == "CLOSED" else "its end is not known"
-    return click.confirm(f"Delete ledger {ledger_id} ({metadata.state.name}, {entries}) for good?", err=True)
+    question = f"Delete ledger {ledger_id} ({metadata.state.name}, {entries}) for good?"
+    return invocation.confirm(question, lost=f"ledger {ledger_id} cannot be restored")

@@ -17,7 +17,19 @@ import click
 from boki_cli import exit_codes, standard_streams
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CHECK, CONSISTENCY, Invocation, as_moment, command, end_of_list, flush, write_line
+from boki_cli.options import (
+    BOOK,
+    CHECK,
+    CONSISTENCY,
+    YES,
+    Invocation,
+    as_moment,
+    command,
+    end_of_list,
+    flush,
+    write_line,
+)
+from boki_cli.wording import counted
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -34,6 +46,9 @@ _SINCE = click.option(
 )
 NEWEST: Final = 10
 """Records that `tail` begins with by default."""
+COUNTED: Final = 1000
+"""Records that `trim` counts before it asks; of more it says that these are not all. They hold up to `COUNTED_BYTES`."""
+COUNTED_BYTES: Final = 16 << 20
 _SEQNUM = Whole(0, 2**63 - 1)
 
 
@@ -286,6 +301,7 @@ def show(invocation: Invocation, item: Record | Gap) -> bool:
 )
 @click.option("--all", "everything", is_flag=True, help="All that is there now.")
 @click.option("--forget", is_flag=True, help="Also forget empty streams whose newest record is over an hour old.")
+@YES
 def trim(
     invocation: Invocation,
     book: str,
@@ -294,20 +310,81 @@ def trim(
     older_ms: int | None,
     everything: bool,
     forget: bool,
+    yes: bool,
 ) -> int:
     """Drop the oldest records of a book, for everybody and for ever. What is appended later is never touched.
+
+    Where nothing would be left of the book, or of the tag, the command asks on a terminal; elsewhere --yes is needed.
 
     Not for books of stores, queues and workflows: what they are is in old records, and they trim by themselves.
 
     \b
         boki trim --book flights --before 34359738371
         boki trim --book flights --tag carrier/UA --all
-        boki trim --book app --older-than 7d
+        boki trim --book app --older-than 7d --yes
     """
     if sum((before is not None, older_ms is not None, everything)) != 1:
         raise click.UsageError("expected one of --before SEQ, --older-than T, --all")
     kept = Range(before, since_ms=older_ms)
+    if not yes:
+        found: list[Doomed] = []
+
+        async def look() -> int:
+            found.append(await _doomed(invocation, book, tag, kept))
+            return exit_codes.OK
+
+        code = process.run_command(look)
+        if code != exit_codes.OK:
+            return code
+        kept = Range(found[0].before)
+        if found[0].everything and not _confirmed(invocation, book, tag, found[0]):
+            invocation.say("Nothing was dropped.")
+            return exit_codes.REFUSED
     return process.run_command(lambda: _trim(invocation, book, tag, kept, forget=forget))
+
+
+class Doomed(NamedTuple):
+    """The records that a trim would drop: those below `before`.
+
+    Attributes:
+        everything: there are records, and the trim would leave none.
+        words: how many they are, if they are everything.
+    """
+
+    before: int
+    everything: bool = False
+    words: str = ""
+
+
+async def _doomed(invocation: Invocation, book_name: str, tag: str | None, kept: Range) -> Doomed:
+    """Return what a trim would drop of what is there now: records that come while a person thinks are not part of it."""
+    from boki import Record
+
+    async with connected(invocation) as client:
+        book = client.book(book_name)
+        now = await book.now(consistency="linearizable")
+        before, _ = await kept.seqnums(book, "session")
+        before = now + 1 if before is None else min(before, now + 1)
+        async for item in book.read(tag, start=before, limit=1):
+            if isinstance(item, Record):
+                return Doomed(before)
+        records = size = 0
+        async for item in book.read(tag, stop=before):
+            if isinstance(item, Record):
+                records += 1
+                size += len(item.data)
+                if records > COUNTED or size > COUNTED_BYTES:
+                    break
+        else:
+            return Doomed(
+                before, records > 0, f"all {counted(records, 'record')}" if records > 1 else "the only record"
+            )
+        return Doomed(before, True, f"all records (more than {records - 1:,})")
+
+
+def _confirmed(invocation: Invocation, book: str, tag: str | None, doomed: Doomed) -> bool:
+    of = f"the book {book!r}" if tag is None else f"the tag {tag!r} in the book {book!r}"
+    return invocation.confirm(f"Drop {doomed.words} of {of}?", lost=f"records of {of} cannot be restored")
 
 
 async def _trim(invocation: Invocation, book_name: str, tag: str | None, kept: Range, *, forget: bool) -> int:

@@ -8,6 +8,7 @@ For tests. Commands have an event loop of their own, so this cannot be called fr
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import NamedTuple, TextIO, TypeAlias
 
+from click import termui
 from click.testing import CliRunner
 
 from boki.testing import MemoryCluster
@@ -39,10 +41,34 @@ class Outcome(NamedTuple):
 RunCommandLine: TypeAlias = Callable[..., Outcome]
 
 
-def run_command_line(*arguments: str, stdin: bytes = b"") -> Outcome:
-    """Runs one command line of `boki`; its standard input is a pipe that ends after `stdin`."""
+class Terminal(io.StringIO):
+    """A terminal on which answers were typed, one a line."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def answer(self, prompt: str) -> str:
+        """Print a question and return the next line. Raises EOFError: nothing more was typed."""
+        sys.stdout.write(prompt)
+        line = self.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+
+def run_command_line(*arguments: str, stdin: bytes = b"", typed: str | None = None) -> Outcome:
+    """Run one command line of `boki`.
+
+    Args:
+        arguments: of the command line, without the name of the program.
+        stdin: content of the pipe that is its standard input.
+        typed: makes standard input a terminal on which this was typed.
+    """
     with CliRunner().isolation() as (out, err, _), _piped(stdin) as pipe:
         sys.stdin = pipe
+        if typed is not None:
+            sys.stdin = Terminal(typed)
+            termui.visible_prompt_func = sys.stdin.answer  # the isolation puts click's own back
         code = options.run(boki, arguments)
         return Outcome(code, out.getvalue().decode(), err.getvalue().decode())
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from boki_cli import options
-from boki_cli.main import boki
 from boki_cli.testing.bookies import BookieCluster
 from boki_common.errors import LedgerFenced, NoSuchLedger
 from boki_ledger.write.writer import LedgerWriter
@@ -99,20 +96,12 @@ def test_delete_needs_a_word_and_then_deletes(run_boki: RunCommandLine, bookies:
     assert run_boki(*call, "--yes").code == 4, "there is no such ledger any more"
 
 
-class Terminal(io.StringIO):
-    """Somebody types."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(("typed", "code", "deleted"), [("y\n", 0, True), ("n\n", 4, False), ("\n", 4, False)])
 def test_delete_asks_on_a_terminal(
-    bookies: BookieCluster, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, deleted: bool
+    run_boki: RunCommandLine, bookies: BookieCluster, typed: str, code: int, deleted: bool
 ) -> None:
     ledger_id = open_ledger(bookies).ledger_id
-    monkeypatch.setattr("sys.stdin", Terminal(typed))
-    assert options.run(boki, ["ledger", "delete", str(ledger_id), "--metadata", bookies.uri]) == code
+    assert run_boki("ledger", "delete", str(ledger_id), "--metadata", bookies.uri, typed=typed).code == code
     assert (ledger_id in bookies.run(bookies.client.list())) is not deleted
 
 

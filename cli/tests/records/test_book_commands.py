@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+
+import boki
+from boki_cli.testing.commands import Terminal
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -101,10 +106,10 @@ def test_what_is_trimmed_is_gone_and_its_gap_is_printed(run_boki: RunCommandLine
     assert json.loads(back[-1]) == {"gap": "trimmed", "first": first, "last": first + 3}
     assert len(run_boki("read", "--book", "b", "--prev", "--url", memory_url).out.splitlines()) == 6
     assert len(run_boki("tail", "--book", "b", "--url", memory_url).out.splitlines()) == 6
-    by_tag = run_boki("trim", "--book", "b", "--tag", "n/9", "--all", "--json", "--url", memory_url)
+    by_tag = run_boki("trim", "--book", "b", "--tag", "n/9", "--all", "--yes", "--json", "--url", memory_url)
     assert json.loads(by_tag.out) == {"book": "b", "tag": "n/9", "first_seqnum": None}
     assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == kept[:-1]
-    everything = run_boki("trim", "--book", "b", "--all", "--forget", "--url", memory_url)
+    everything = run_boki("trim", "--book", "b", "--all", "--forget", "--yes", "--url", memory_url)
     assert everything.out == "b: nothing is left\n"
     assert run_boki("read", "--book", "b", "--url", memory_url).err == "There are no records in the book 'b'.\n"
 
@@ -114,6 +119,63 @@ def test_what_is_trimmed_is_gone_and_its_gap_is_printed(run_boki: RunCommandLine
 )
 def test_a_trim_says_how_far(run_boki: RunCommandLine, memory_url: str, wrong: tuple[str, ...]) -> None:
     run_boki("trim", "--book", "b", *wrong, "--url", memory_url).refused("--before")
+
+
+WHOLE = ("--all",), ("--before", "9000000000000000000"), ("--older-than", "2200-01-01")
+
+
+@pytest.mark.parametrize("which", WHOLE)
+@pytest.mark.parametrize("tag", [None, "n/2"])
+def test_a_trim_that_leaves_nothing_needs_a_yes(
+    run_boki: RunCommandLine, memory_url: str, which: tuple[str, ...], tag: str | None
+) -> None:
+    stdin = b'{"n": 1}\n{"n": 2}\n{"n": 2}\n'
+    asked = ("--book", "b", "--url", memory_url)
+    call = ("trim", *asked, *which, *(() if tag is None else ("--tag", tag)))
+    assert run_boki(*call).out == f"b{'' if tag is None else ', tag n/2'}: nothing is left\n", (
+        "nothing goes: no question"
+    )
+    run_boki("append", "-", "--tag-field", "n", *asked, stdin=stdin)
+    whole = "of the book 'b'" if tag is None else "of the tag 'n/2' in the book 'b'"
+    run_boki(*call).refused(f"expected --yes, since this is no terminal to ask on: records {whole} cannot be restored")
+    for typed in ("n\n", "\n"):
+        done = run_boki(*call, typed=typed)
+        assert (done.code, done.out) == (4, "")
+        assert done.err.startswith(f"Drop all {3 if tag is None else 2} records {whole}? [y/N]: ")
+        assert done.err.endswith("Nothing was dropped.\n")
+    assert len(run_boki("read", *asked).out.splitlines()) == 3
+    done = run_boki(*call, typed="y\n")
+    assert (done.code, done.out) == (0, f"b{'' if tag is None else ', tag n/2'}: nothing is left\n")
+    assert run_boki("read", *asked).out.splitlines() == ([] if tag is None else ['{"n": 1}'])
+
+
+def test_what_comes_while_a_trim_asks_is_kept(
+    run_boki: RunCommandLine, memory_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--book", "b", "--url", memory_url)
+    run_boki("append", "-", "--format", "text", *asked, stdin=b"old")
+
+    class Late(Terminal):
+        def answer(self, prompt: str) -> str:
+            appended = Thread(target=lambda: asyncio.run(append_late()))
+            appended.start()
+            appended.join()
+            return super().answer(prompt)
+
+    async def append_late() -> None:
+        async with boki.connect(memory_url) as client:
+            await client.book("b").append(b"late")
+
+    monkeypatch.setattr("boki_cli.testing.commands.Terminal", Late)
+    assert run_boki("trim", *asked, "--all", typed="y\n").out.startswith("b: begins at seqnum ")
+    assert run_boki("read", *asked).out == "late\n"
+
+
+def test_a_trim_counts_no_more_than_it_must(run_boki: RunCommandLine, memory_url: str) -> None:
+    asked = ("--book", "b", "--url", memory_url)
+    run_boki("append", "-", "--format", "text", *asked, stdin=b"one\n" * 1001)
+    done = run_boki("trim", *asked, "--all", typed="n\n")
+    assert done.err.startswith("Drop all records (more than 1,000) of the book 'b'? [y/N]: ")
 
 
 def test_what_was_ordered_in_a_time(run_boki: RunCommandLine, memory_url: str) -> None:
@@ -139,7 +201,7 @@ def test_what_was_ordered_in_a_time(run_boki: RunCommandLine, memory_url: str) -
     )
     assert found("trim", "--older-than", str(time_ms))[0].startswith("b: begins at seqnum ")
     assert found("read") == texts
-    assert found("trim", "--older-than", behind) == ["b: nothing is left"]
+    assert found("trim", "--older-than", behind, "--yes") == ["b: nothing is left"]
     assert found("read", "--since", behind) == []
 
 

@@ -7,7 +7,6 @@ command imports those that it needs when it runs, so that `boki --help` stays fa
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, flush, write_line
+from boki_cli.options import BOOK, CHECK, YES, CommandGroup, Invocation, command, end_of_list, flush, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
@@ -30,7 +29,6 @@ _NAME: Final = click.argument("name", metavar="QUEUE")
 _GROUP: Final = click.option(
     "--group", "consumers", default="default", metavar="G", help="The group of consumers.", show_default=True
 )
-_YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def register(group: click.Group) -> None:
@@ -235,7 +233,7 @@ def _register_purge(group: CommandGroup) -> None:
         metavar="SEQNUM",
         help="Drop this record only, for all groups. It must be one that cannot be opened.",
     )
-    @_YES
+    @YES
     def purge(invocation: Invocation, name: str, book: str, consumers: str, record: int | None, yes: bool) -> int:
         """Drop all messages for a group that were pushed before now. Handlers finish the messages that they have.
 
@@ -246,7 +244,8 @@ def _register_purge(group: CommandGroup) -> None:
             boki queue purge emails --book shop --yes
             boki queue purge emails --book shop --record 17179869211 --yes
         """
-        if not yes and not _confirmed(name, consumers, record):
+        what = f"all that waits in {name!r} for {consumers!r}" if record is None else f"record {record} of {name!r}"
+        if not yes and not _sure(invocation, name, what):
             invocation.say("Nothing was dropped.")
             return exit_codes.REFUSED
         if record is not None:
@@ -254,17 +253,8 @@ def _register_purge(group: CommandGroup) -> None:
         return _change(invocation, book, name, lambda queue: queue.purge(consumers), "purged")
 
 
-def _confirmed(name: str, consumers: str, record: int | None) -> bool:
-    what = f"all that waits in {name!r} for {consumers!r}" if record is None else f"record {record} of {name!r}"
-    return _sure(name, what)
-
-
-def _sure(name: str, what: str) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"expected --yes, since this is no terminal to ask on: messages of {name!r} cannot be restored"
-        )
-    return click.confirm(f"Drop {what}?", err=True)
+def _sure(invocation: Invocation, name: str, what: str) -> bool:
+    return invocation.confirm(f"Drop {what}?", lost=f"messages of {name!r} cannot be restored")
 
 
 def _register_pause(group: CommandGroup) -> None:
@@ -359,14 +349,14 @@ def _register_delete(group: CommandGroup) -> None:
     @command(group, "delete", writes=True, client=True, short_help="Delete a queue with all its messages.")
     @_NAME
     @BOOK
-    @_YES
+    @YES
     def delete(invocation: Invocation, name: str, book: str, yes: bool) -> int:
         """Delete a queue with all its messages. Its members end with an error. The command asks on a terminal; elsewhere --yes is needed.
 
         \b
             boki queue delete emails --book shop --yes
         """
-        if not yes and not _sure(name, f"queue {name!r} with all that waits in it"):
+        if not yes and not _sure(invocation, name, f"queue {name!r} with all that waits in it"):
             invocation.say("Nothing was deleted.")
             return exit_codes.REFUSED
         return _change(invocation, book, name, lambda queue: queue.delete(), "deleted")
