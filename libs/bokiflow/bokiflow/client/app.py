@@ -25,6 +25,7 @@ from bokiflow.client import debounce, schedules
 from bokiflow.client.schedules import Plan
 from bokiflow.errors import NotRegistered
 from bokiflow.model.cron import Missed, Timing
+from bokiflow.model.records import check_text, check_timeout_s
 from bokiflow.runtime.calls import ONCE, Call, Retry, Step, StepOptions, SyncStep, Workflow
 
 P = ParamSpec("P")
@@ -53,7 +54,7 @@ class App:
         Raises:
             InvalidArgument: the name is empty or contains "/".
         """
-        if not group or "/" in group:
+        if not check_text("an app's name", group) or "/" in group:
             raise InvalidArgument(f"expected a name without '/', found {group!r}", found=group)
         self.group: Final = group
         self.changes = 0
@@ -104,8 +105,11 @@ class App:
         Raises:
             InvalidArgument: the time-out is not positive, `at_most_once` comes with retries, or a step has this name already.
         """
-        if timeout_s is not None and timeout_s <= 0:
-            raise InvalidArgument(f"expected a timeout of more than 0 s, found {timeout_s}")
+        check_timeout_s(timeout_s)
+        if not isinstance(retry, Retry):
+            raise InvalidArgument(f"expected bokiflow.Retry(...), found {retry!r:.80}", found=retry)
+        if name is not None:
+            check_text("the name of a step", name)
         if at_most_once and retry.attempts > 1:
             raise InvalidArgument("expected either at_most_once or retries, found both")
         maker = _StepMaker(self, name, StepOptions(retry, timeout_s, at_most_once))
@@ -146,6 +150,9 @@ class App:
         Raises:
             InvalidArgument: the name begins with "boki.", or a workflow has it already.
         """
+        if name is not None:
+            check_text("the name of a workflow", name)
+        check_text("a version", version)
 
         def make(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:
             chosen = name or function.__name__
@@ -192,7 +199,7 @@ class App:
         Raises:
             InvalidArgument: an argument is not valid, or a schedule has this name already.
         """
-        if name in self.plans and not self._replace:
+        if check_text("a schedule's name", name) in self.plans and not self._replace:
             raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
         self.plans[name] = schedules.planned(
             name, call, Timing(cron, every_s, timezone, missed, late_s), attributes or {}

@@ -131,8 +131,8 @@ class Flow:
         check_call(call)
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
         traceparent = traceparent or self.spans.start(call.workflow.name, chosen)
-        started = self.started(call, chosen, dict(attributes or {}), traceparent)
-        if due_ms:
+        started = self.started(call, chosen, attributes or {}, traceparent)
+        if records.check_time_ms("due_ms", due_ms):
             started = msgspec.structs.replace(started, due_ms=due_ms)
         place = records.InstanceStreams(chosen, self.group)
         while True:
@@ -156,12 +156,13 @@ class Flow:
                 self._hosting.began(mine, seqnum)
             return Handle(self, chosen, call.workflow, start=seqnum)
 
-    def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
+    def started(self, call: Call[Any], id: str, attributes: Mapping[str, str], traceparent: str = "") -> Started:
         """Return the event that starts a workflow without an owner.
 
         Raises:
-            InvalidArgument: the attributes are not valid.
+            InvalidArgument: the call, the attributes or the trace parent are not valid.
         """
+        check_call(call)
         workflow = call.workflow
         return Started(
             id,
@@ -172,7 +173,7 @@ class Flow:
             version=workflow.version,
             group=self.group,
             attributes=records.check_attributes(attributes),
-            traceparent=traceparent,
+            traceparent=records.check_text("a trace parent", traceparent),
         )
 
     async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
@@ -267,6 +268,7 @@ class Flow:
         """Read the ids of workflows that have an attribute, or of all workflows, in the order of their starts."""
         if len(attribute) > 1:
             raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
+        records.check_attributes(attribute)
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
 
 

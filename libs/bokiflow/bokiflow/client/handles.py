@@ -221,6 +221,8 @@ class Handle(Generic[R]):
             AtomicTooLarge: the workflow emitted under hundreds of topics.
             AppendUnknown: the new workflow may or may not have been started.
         """
+        if before is not None:
+            records.check_text("the key of a step", before)
         new, start = await self._flow.fork(self.id, id, before)
         return Handle(self._flow, new, self._workflow, start=start)
 
@@ -237,7 +239,11 @@ class Handle(Generic[R]):
         Args:
             topic: the topic.
             follow: also wait for later values; the iteration never ends.
+
+        Raises:
+            InvalidArgument: the topic is no text.
         """
+        records.check_text("a topic", topic)
         log, last = self._flow.log, 0
         async for item in log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow):
             if isinstance(item, boki.Gap):

@@ -47,7 +47,7 @@ async def starting(
         IdReused: another call has used the id.
         InvalidArgument: the id or the attributes are not valid.
     """
-    mine = flow.started(call, check_id(id), dict(attributes or {}), traceparent)
+    mine = flow.started(call, check_id(id), attributes or {}, traceparent)
     state = await inspection.newest(flow.log, id, consistency="linearizable")
     there = None if state is None else await inspection.started_call(flow.log, id, state)
     if there is None:

@@ -152,7 +152,7 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
         InvalidArgument: the call, the name, the times or the attributes are not valid.
     """
     check_call(call)
-    if not name or "/" in name:
+    if not records.check_text("a schedule's name", name) or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
     found = records.check_attributes(attributes)
     made = PlannedCall(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)

@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias, cast
 from boki_common.errors import InvalidArgument
 from bokiflow.errors import NotInWorkflow
 from bokiflow.model.lock_rules import check_name
+from bokiflow.model.records import check_timeout_s
 from bokiflow.runtime.calls import context
 from bokiflow.runtime.instance import Instance
 
@@ -83,6 +84,5 @@ def lock(
     """
     if mode not in ("exclusive", "shared"):
         raise InvalidArgument(f"expected 'exclusive' or 'shared', found {mode!r}", found=mode)
-    if timeout_s is not None and timeout_s <= 0:
-        raise InvalidArgument(f"expected a time-out of more than 0 s, found {timeout_s}")
+    check_timeout_s(timeout_s)
     return Lock(check_name(name), mode == "shared", try_, ordered, timeout_s)

@@ -93,7 +93,16 @@ PICKER: Final[Picker[LockEvent]] = Picker("lock", (Enqueued, Released, Checkpoin
 
 def check_name(name: str) -> str:
     """Return the name of a lock. Raises InvalidArgument."""
-    size = len(name.encode(errors="replace"))
+    if not isinstance(name, str):
+        raise InvalidArgument(
+            f"expected a lock's name that is text (str), found {name!r:.80} ({type(name).__name__})", found=name
+        )
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(
+            f"expected a lock's name that UTF-8 can encode, found {name[:80]!a}", found=repr(name[:80])
+        ) from fault
     if not 0 < size <= NAME_BYTES:
         raise InvalidArgument(f"expected a lock's name of 1 to {NAME_BYTES} bytes, found {size}", found=name[:80])
     if name.startswith(RESERVED):

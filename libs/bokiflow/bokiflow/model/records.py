@@ -16,6 +16,9 @@ from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event
 
 ATTRIBUTES: Final = 8
+TEXT_CHARS: Final = 4096
+"""The longest id or topic that workflow code names, so that it fits into a record beside a value. Ids of children, which are made from
+those of their parents, may be longer than an id that a client chooses."""
 
 
 class InstanceStreams(NamedTuple):
@@ -69,13 +72,58 @@ def check_text(what: str, found: object) -> str:
         raise InvalidArgument(
             f"expected {what} that is text (str), found {found!r:.80} ({type(found).__name__})", found=found
         )
+    try:
+        found.encode()
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(
+            f"expected {what} that UTF-8 can encode, found {found[:80]!a}", found=repr(found[:80])
+        ) from fault
+    return found
+
+
+def check_short_text(what: str, found: object, *, least: int = 0) -> str:
+    """Return an argument that is text of `least` to `TEXT_CHARS` characters. Raises InvalidArgument."""
+    text = check_text(what, found)
+    if not least <= len(text) <= TEXT_CHARS:
+        raise InvalidArgument(
+            f"expected {what} of {least} to {TEXT_CHARS:,} characters, found {len(text):,}: {text[:80]!r}",
+            found=text[:80],
+        )
+    return text
+
+
+def check_timeout_s(found: object) -> None:
+    """Check a timeout in seconds; None is none. Raises InvalidArgument."""
+    if found is None or (isinstance(found, int | float) and not isinstance(found, bool) and found > 0):
+        return
+    raise InvalidArgument(
+        f"expected timeout_s of more than 0 s (int or float), found {found!r:.80} ({type(found).__name__})",
+        found=found,
+    )
+
+
+def check_time_ms(what: str, found: object) -> int:
+    """Return an argument that is a time in whole milliseconds since 1970 UTC; 0 is none. Raises InvalidArgument."""
+    if type(found) is not int or not 0 <= found < 2**63:
+        raise InvalidArgument(
+            f"expected {what} in whole milliseconds since 1970 UTC (int), found {found!r:.80} ({type(found).__name__})",
+            found=found,
+        )
     return found
 
 
 def check_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of a new workflow. Raises InvalidArgument."""
+    if not isinstance(attributes, Mapping):
+        raise InvalidArgument(
+            f"expected attributes as a dict of text, found {attributes!r:.80} ({type(attributes).__name__})",
+            found=attributes,
+        )
     if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
         raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
+    for pair in attributes.items():
+        for one in pair:
+            check_text("an attribute", one)
     return dict(attributes)
 
 

@@ -11,6 +11,7 @@ A workflow can be called by its name (`named`): a program that starts it need no
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
@@ -61,6 +62,17 @@ class Retry(msgspec.Struct, frozen=True):
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
+        times = self.delay_s, self.backoff, self.most_s
+        classes = self.on if isinstance(self.on, tuple) else (self.on,)
+        if (
+            type(self.attempts) is not int
+            or not all(isinstance(one, int | float) and not math.isnan(one) for one in times)
+            or not all(isinstance(one, type) and issubclass(one, BaseException) for one in classes)
+        ):
+            raise InvalidArgument(
+                "expected attempts as an int, delay_s, backoff and most_s as numbers, and on as a tuple of classes of errors, "
+                f"found {self}"
+            )
         if self.attempts < 1 or self.delay_s < 0 or self.backoff < 1 or self.most_s < 0 or not self.on:
             raise InvalidArgument(
                 "expected at least one attempt, delays of at least 0 s, a backoff of at least 1 and some class of errors, "
@@ -247,7 +259,7 @@ class Context(Protocol):
         """Return the result of a step, or raise its error."""
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Return the result of a child workflow, or raise its error."""
+        """Return the result of a child workflow, or raise its error. Raises InvalidArgument if the arguments do not fit it."""
 
 
 class Registry(Protocol):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
 from bokiflow.errors import NotInWorkflow
+from bokiflow.model.records import check_attributes, check_short_text, check_time_ms
 from bokiflow.runtime.calls import Call, check_call, context
 from bokiflow.runtime.instance import Instance
 from bokiflow.runtime.transactional import TX, TransactionalStore
@@ -27,8 +28,12 @@ def _instance() -> Instance:
 
 
 async def recv(topic: str = "") -> Json:
-    """Wait for the next signal of a topic, and return its value. `async with asyncio.timeout(…)` bounds the wait by a timer."""
-    return cast(Json, await _instance().receive(topic))
+    """Wait for the next signal of a topic, and return its value. `async with asyncio.timeout(…)` bounds the wait by a timer.
+
+    Raises:
+        InvalidArgument: the topic is no text.
+    """
+    return cast(Json, await _instance().receive(check_short_text("a topic", topic)))
 
 
 async def transact(
@@ -41,13 +46,23 @@ async def transact(
 
     Args:
         store: a store of the worker's `Log`: `log = bokilib.Log(book); store = BokiStore(log)`, `Worker(app, log)`.
+
+    Raises:
+        UnfitStore: it is no such store.
+        InvalidArgument: the body is no function.
     """
     return cast(R, await _instance().transact(store, partial(body, **options) if options else body, args))
 
 
 def send(id: str, topic: str, value: object) -> None:
-    """Send a signal to another workflow, exactly once. Raises NotEncodable if the value is not JSON."""
-    _instance().send(id, topic, value)
+    """Send a signal to another workflow, exactly once.
+
+    Raises:
+        InvalidArgument: the id or the topic is no text, or the id is empty.
+        NotEncodable: the value is not JSON.
+    """
+    instance = _instance()
+    instance.send(check_short_text("an id", id, least=1), check_short_text("a topic", topic), value)
 
 
 def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -55,16 +70,25 @@ def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str
 
     Args:
         due_ms: the planned time of the firing for which a schedule starts it; see `due_ms`.
-        attributes: names and values by which it can be found.
+        attributes: up to 8 names and values by which it can be found.
+
+    Raises:
+        InvalidArgument: the call, the id, the time or the attributes are not valid.
     """
     instance = _instance()
     check_call(call)
-    instance.launch(call.workflow, call.args, id, due_ms, attributes)
+    check_short_text("an id", id, least=1)
+    instance.launch(call.workflow, call.args, id, check_time_ms("due_ms", due_ms), check_attributes(attributes))
 
 
 def emit(topic: str, value: object) -> None:
-    """Emit a value to followers of this workflow (`handle.events(topic)`). Raises NotEncodable if the value is not JSON."""
-    _instance().emit(topic, value)
+    """Emit a value to followers of this workflow (`handle.events(topic)`).
+
+    Raises:
+        InvalidArgument: the topic is no text.
+        NotEncodable: the value is not JSON.
+    """
+    _instance().emit(check_short_text("a topic", topic), value)
 
 
 def restart(*args: Any, **options: Any) -> NoReturn:
@@ -74,7 +98,7 @@ def restart(*args: Any, **options: Any) -> NoReturn:
     by an exception that is not an `Exception`: call this in the workflow's own task, and do not catch it.
 
     Raises:
-        InvalidArgument: the workflow does not take these arguments.
+        InvalidArgument: the workflow does not take these arguments, or one of them does not fit the type of its parameter.
         NotEncodable: one of them is not JSON.
         AtomicTooLarge: the arguments and the unreceived signals do not fit into a record; receive some signals first.
     """
@@ -88,8 +112,11 @@ def patched(name: str) -> bool:
         else: old code
 
     It is True for an instance that reaches the place for the first time, and False in replays of one that passed it before the change.
+
+    Raises:
+        InvalidArgument: the name is no text.
     """
-    return _instance().patched(name)
+    return _instance().patched(check_short_text("the name of a patch", name, least=1))
 
 
 def workflow_id() -> str:

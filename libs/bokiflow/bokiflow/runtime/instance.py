@@ -516,7 +516,7 @@ class Instance:
         return self._result(step.signature, key, wait, outcome)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        stored = _bounded_json(workflow.signature.encode(args, options))
+        stored = _bounded_json(workflow.signature.checked(args, options))
         key = self._loop.next_key()
         child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
@@ -577,6 +577,11 @@ class Instance:
         return self._loop.fail(unfit_value(fault, what, self.id, self.workflow.name))
 
     async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if not callable(body):
+            raise InvalidArgument(
+                f"expected a function as the body of a transaction, found {body!r:.80}: bokiflow.transact(store, body, *args)",
+                found=body,
+            )
         key = self._loop.next_key()
         name = getattr(body, "__name__", "transaction")
         check_store(store, self.log, shared=self.started.within is not None)
@@ -634,7 +639,7 @@ class Instance:
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         if self.started.within is not None:
             raise InvalidArgument("expected a workflow of its own, found a part of a transaction, which cannot restart")
-        stored = self.workflow.signature.encode(args, options)
+        stored = self.workflow.signature.checked(args, options)
         _check_size(
             size_of([stored, self.unreceived]), "arguments of a restart, with unreceived signals,", RESTART_BYTES
         )

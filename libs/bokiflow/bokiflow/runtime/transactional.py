@@ -298,7 +298,7 @@ def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool
         log: the log of the worker; None if no worker runs the workflow.
         shared: True if the workflow is a part of a transaction.
     """
-    if log is not None and store.log is not log:
+    if log is not None and getattr(store, "log", None) is not log:
         raise UnfitStore(
             "expected a store of the worker's own Log: log = bokilib.Log(book), BokiStore(log), Worker(app, log)"
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import boki
@@ -47,6 +50,15 @@ def test_what_makes_no_sense_is_refused() -> None:
         app.step(at_most_once=True, retry=Retry())
     with pytest.raises(boki.InvalidArgument, match="async def"):
         app.workflow(lambda: None)  # type: ignore[arg-type, return-value]
+    definitions: list[Callable[[Any], object]] = [
+        App,
+        lambda text: app.workflow(name=text),
+        lambda text: app.workflow(version=text),
+        lambda text: app.step(name=text),
+    ]
+    for define in definitions:
+        with pytest.raises(boki.InvalidArgument, match=r"that is text \(str\), found 2 \(int\)"):
+            define(2)
 
 
 async def test_a_cell_that_runs_again_replaces_what_it_defined(cluster: MemoryCluster) -> None:

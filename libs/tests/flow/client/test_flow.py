@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -132,6 +132,9 @@ async def test_ids_topics_and_reasons_are_text(shop: Shop, book: boki.Book) -> N
         lambda: handle.signal(number),
         lambda: handle.cancel(number),
         lambda: handle.terminate(number),
+        lambda: handle.fork(before=number),
+        lambda: anext(handle.events(number)),
+        lambda: flow.start(shop.steps.call(2), id="y", traceparent=number),
     ):
         with pytest.raises(boki.InvalidArgument, match=words):
             await call()
@@ -142,6 +145,8 @@ async def test_ids_topics_and_reasons_are_text(shop: Shop, book: boki.Book) -> N
     ):
         with pytest.raises(boki.InvalidArgument, match=words):
             wrong()
+    with pytest.raises(boki.InvalidArgument, match="expected due_ms in whole milliseconds"):
+        await flow.start(shop.steps.call(2), id="y", due_ms=cast(Any, "8"))
     assert flow.log.appends == sent and await handle.status() == "running"
 
 

@@ -27,7 +27,22 @@ def test_many_attempts_do_not_overflow() -> None:
     assert next_delay_s(Retry(attempts=10**9), 10**8, OSError()) == 100.0
 
 
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"delay_s": -1}, {"backoff": 0.5}, {"on": ()}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attempts": 0},
+        {"attempts": 2.5},
+        {"attempts": "3"},
+        {"delay_s": -1},
+        {"delay_s": "1"},
+        {"delay_s": float("nan")},
+        {"backoff": 0.5},
+        {"most_s": None},
+        {"on": ()},
+        {"on": [ValueError]},
+        {"on": ("ValueError",)},
+    ],
+)
 def test_rules_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(boki.InvalidArgument, match="found"):
         Retry(**wrong)  # type: ignore[arg-type]

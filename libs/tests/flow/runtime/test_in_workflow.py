@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, NotInWorkflow, Worker
 from bokiflow.errors import OnlyInSteps
+from bokiflow.runtime import in_workflow
 from bokilib.append.log import Log
 from bokiqueue import Queue
 from bokistore import BokiStore, Transaction
@@ -150,3 +152,68 @@ async def test_results_come_in_the_order_in_which_they_ended(cluster: MemoryClus
         assert await handle.result() == [2, 0, 1]
         gates[0].clear()
         assert await (await worker.start(flow.call(True), id="y")).result() == [1]
+
+
+async def _child(number: int, /) -> int:
+    return number
+
+
+_refused_app = App("refused")
+_child_of_int = _refused_app.workflow(name="child")(_child)
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: bokiflow.emit(7, 1), r"expected a topic that is text \(str\), found 7 \(int\)"),  # type: ignore[arg-type]
+    (lambda: bokiflow.emit(None, 1), "found None"),  # type: ignore[arg-type]
+    (lambda: bokiflow.emit("\ud800", 1), r"expected a topic that UTF-8 can encode, found '\\ud800'"),
+    (lambda: bokiflow.emit("x" * 4_097, 1), "expected a topic of 0 to 4,096 characters, found 4,097"),
+    (lambda: bokiflow.recv(7), "expected a topic that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.send("y", 7, 1), "expected a topic that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.send(7, "a", 1), "expected an id that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.send("", "a", 1), "expected an id of 1 to 4,096 characters, found 0"),
+    (lambda: in_workflow.launch(_child_of_int.call(1), 7), "expected an id that is text"),  # type: ignore[arg-type]
+    (lambda: in_workflow.launch(_child_of_int.call(1), "y", due_ms="8"), "expected due_ms in whole"),  # type: ignore[arg-type]
+    (lambda: in_workflow.launch(_child_of_int.call(1), "y", due_ms=1.5), "expected due_ms in whole"),  # type: ignore[arg-type]
+    (lambda: in_workflow.launch(_child_of_int.call(1), "y", due_ms=-1), "expected due_ms in whole"),
+    (lambda: in_workflow.launch(_child_of_int.call(1), "y", attributes={"a": 1}), "attributes of text"),  # type: ignore[dict-item]
+    (lambda: in_workflow.launch(_child_of_int.call(1), "y", attributes=["a"]), "attributes as a dict"),  # type: ignore[arg-type]
+    (lambda: in_workflow.launch(_child_of_int, "y"), "expected _child.call"),  # type: ignore[arg-type]
+    (lambda: bokiflow.patched(7), "expected the name of a patch that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.lock(7), "expected a lock's name that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.lock("\udc80"), "expected a lock's name that UTF-8 can encode"),
+    (lambda: bokiflow.lock("a", timeout_s="1"), "expected timeout_s of more than 0 s"),  # type: ignore[arg-type]
+    (lambda: bokiflow.transact(7, _child), "expected a store"),  # type: ignore[arg-type,type-var]
+    (lambda: bokiflow.transact(None, 7), "expected a function as the body"),  # type: ignore[arg-type]
+    (lambda: _child_of_int("x"), "expected int as argument 'number', found 'x'"),  # type: ignore[arg-type]
+    (lambda: bokiflow.restart("x"), "expected int as argument 'of', found 'x'"),
+]
+
+
+async def test_values_of_another_type_are_refused_in_words_where_they_are_given(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    app.workflow(name="child")(_child)
+
+    @app.step
+    async def recorded() -> None:
+        pass
+
+    @app.workflow
+    async def flow(of: int) -> list[str]:
+        found = []
+        for call, _ in WRONG:
+            try:
+                made = call()
+                if isinstance(made, Awaitable):
+                    await made
+                found.append("taken")
+            except boki.InvalidArgument as error:
+                found.append(str(error))
+        await recorded()
+        return found
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call(1), id="x")
+        found = await handle.result()
+        assert [one.kind async for one in handle.steps()] == ["step", "end"], "what is refused is not in the history"
+    assert len(found) == len(WRONG)
+    for text, (_, words) in zip(found, WRONG, strict=True):
+        assert re.search(words, text), (text, words)
