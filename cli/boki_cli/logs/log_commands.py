@@ -8,6 +8,7 @@ spare ledgers of sequencers that answer. Each may be repeated, whatever became o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -357,7 +358,8 @@ def _with_changes(
     async def run(parts: roles.Parts, settings: roles.ProcessSettings) -> None:
         await _view(parts.metadata)
         async with roles.ledger_client(parts, settings) as ledgers:
-            changes = LogChanges(parts.metadata, ledgers, parts.rng, retry_for_s=retry_for_s, token=parts.token)
-            await use(changes, parts.metadata)
+            made = LogChanges(parts.metadata, ledgers, parts.rng, retry_for_s=retry_for_s, token=parts.token)
+            with closing(made) as changes:
+                await use(changes, parts.metadata)
 
     return run_on_metadata(invocation, metadata, run)

@@ -13,6 +13,7 @@ The record of the term keeps what was given up, and why; `boki log show` lists i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -64,8 +65,9 @@ def give_up(
         log, done = await _term(store, term, entry)
         if not done:  # else it is merely printed again
             await _check_nobody_has(store, ledgers, log, (term, entry), gone=gone)
-            changes = LogChanges(store, ledgers, process.SystemRandom(), token=ledgers.token)
-            await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
+            decision = Decision(entry, reason, process.SystemClock().now_ms(), later)
+            with closing(LogChanges(store, ledgers, process.SystemRandom(), token=ledgers.token)) as changes:
+                await changes.give_up(log, term, decision)
         await _report(invocation, store, log, term)
 
     return run_with_ledgers(invocation, metadata, run)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing
 from pathlib import Path
 from typing import Final
 
@@ -183,8 +183,8 @@ async def _serve(
             stack.push_async_callback(kept.close)
             if kept is controller and added and view.next_term > 1:
                 async with ledger_client(parts, settings) as ledgers:
-                    changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
-                    await changes.spread(dict.fromkeys(view.logs, 1))
+                    with closing(LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)) as changes:
+                        await changes.spread(dict.fromkeys(view.logs, 1))
         keepers += [*sequencers, controller, engine]
         assert engine.role is not None
         gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])

@@ -138,21 +138,21 @@ async def _listed_engines(settings: ProcessSettings, stop: asyncio.Event) -> str
     from boki_common.metadata.membership import members
     from boki_metalog.terms.index_slots import ENGINE_ROLE, engine_members
 
-    waits = LogPace(_log.info, "waiting for an engine in the metadata store")
-    while not stop.is_set():
-        try:
-            async with roles.open_metadata(settings) as parts:
-                engines = engine_members(await members(parts.metadata, ENGINE_ROLE))
-            if url := url_of([address for engine in engines for address in engine.addresses]):
-                return url
-            waits.say(metadata=settings.metadata)
-        except MetadataError as error:
-            waits.say(metadata=settings.metadata, error=error)
-        try:
-            async with asyncio.timeout(LOOK_S):
-                await stop.wait()
-        except TimeoutError:
-            pass  # look again
+    with LogPace(_log.info, "waiting for an engine in the metadata store") as waits:
+        while not stop.is_set():
+            try:
+                async with roles.open_metadata(settings) as parts:
+                    engines = engine_members(await members(parts.metadata, ENGINE_ROLE))
+                if url := url_of([address for engine in engines for address in engine.addresses]):
+                    return url
+                waits.say(metadata=settings.metadata)
+            except MetadataError as error:
+                waits.say(metadata=settings.metadata, error=error)
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await stop.wait()
+            except TimeoutError:
+                pass  # look again
     return ""
 
 

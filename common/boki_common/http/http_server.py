@@ -139,6 +139,12 @@ class _Server(web.Server):
         self.unreadable = LogPace(_log.info, "no request can be read from connections")
         self.dropped = LogPace(_log.warning, "connections are dropped: as many are open as allowed")
 
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """Close all connections."""
+        await super().shutdown(timeout)
+        self.unreadable.flush()
+        self.dropped.flush()
+
     def __call__(self) -> _Connection:
         return _Connection(self)
 

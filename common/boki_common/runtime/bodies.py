@@ -294,6 +294,11 @@ class ThreadBodies:
             if call.timer is not None:
                 call.timer.cancel()
 
+    def flush(self) -> None:
+        """Write log lines that are held back, for an owner that ends. The threads are not touched."""
+        for pace in (self._full, self._given_up, self._exhausted):
+            pace.flush()
+
     def _warn(self, call: _Call) -> None:
         """Log that calls wait for a thread, for as long as this one does."""
         if self._threads.waits(call):

@@ -203,3 +203,15 @@ async def test_what_anybody_can_cause_is_one_line_a_minute(page: HttpPage, capsy
             for data, _, _ in REFUSED.values():
                 await exchange(page.port, data)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+async def test_the_last_line_about_connections_is_written_when_the_server_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent = next(data for data, _, _ in REFUSED.values())
+    with configured(level="debug"):
+        async with running(connections=9, first_head_s=60) as port:
+            for _ in range(4):
+                await exchange(port, sent)
+        lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and "left_out=2" in lines[1]

@@ -92,6 +92,8 @@ class Controller:
     async def close(self) -> None:
         """Stops; another one is elected. Idempotent."""
         await self._process.close(self._stop)
+        self._cluster.vacancies.flush()
+        self._cluster.changes.close()
 
     @property
     def address(self) -> Address:

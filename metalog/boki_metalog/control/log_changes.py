@@ -89,6 +89,10 @@ class LogChanges:
         self._answered: dict[str, Address] = {}
         """Where those are who answered last."""
 
+    def close(self) -> None:
+        """Write the log line that is held back. Idempotent."""
+        self._retries.flush()
+
     async def roll(self, log: int, *, suspect: int | None = None) -> VersionedView:
         """The log's next term. `suspect`: only if this is still its term; None: the term of now.
 

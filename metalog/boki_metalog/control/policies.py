@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -44,9 +44,17 @@ CLOSED_SPARES: Final = 1_024
 _log = get_logger("policies")
 
 
+def _vacancies() -> LogPace:
+    return LogPace(_log.info, "a log has no sequencer")
+
+
 @dataclass
 class Cluster:
-    """What a policy may use. `terms_led` grows as a leadership begins: what policies remember of an earlier one is stale."""
+    """What a policy may use. `terms_led` grows as a leadership begins: what policies remember of an earlier one is stale.
+
+    Attributes:
+        vacancies: the log lines about logs without a sequencer.
+    """
 
     metadata: MetadataStore
     ledgers: Ledgers
@@ -54,6 +62,7 @@ class Cluster:
     changes: LogChanges
     watch: SequencerWatch
     terms_led: int = 0
+    vacancies: LogPace = field(default_factory=_vacancies)
 
 
 class Policy(Protocol):
@@ -77,7 +86,6 @@ class KeepTerms:
 
     def __init__(self) -> None:
         self._vacant = Vacant()
-        self._reports = LogPace(_log.info, "a log has no sequencer")
 
     async def run(self, cluster: Cluster) -> None:
         view = (await ensure_view(cluster.metadata)).view
@@ -89,7 +97,7 @@ class KeepTerms:
         )
         stuck: MetalogUnreadable | None = None
         for log in due:
-            self._reports.say(log=log, term=view.term_of(log))
+            cluster.vacancies.say(log=log, term=view.term_of(log))
             try:
                 await cluster.changes.roll(log, suspect=view.term_of(log))
             except MetalogUnreadable as error:  # the other logs can do without it

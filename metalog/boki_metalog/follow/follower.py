@@ -268,34 +268,34 @@ class LogFollower:
         after = self._history.before(term, self._log, slots)
         await self._begin(TermInfo(term, self._log, slots, installed.metalog_ledger, after))
         backoff = self._settings.backoff()
-        away = LogPace(_log.info, "no sequencer")
-        while self._is_current(feed, term):
-            session = None
-            if self._stopped is not None:  # a copy on a bookie may be better than what was pushed
-                await self._read_ledger(installed.metalog_ledger, self._position.entry + 1)
-            try:
-                session = await self._while_current(feed, term, self._connect(installed))
-                await self._live(feed, session, installed)
-                backoff.reset()
-                away.over()
-            except AccessError as error:
-                # Who exchanges a token may be quicker here than there: it is asked again, as one that is away.
-                _log.warning(
-                    "the sequencer does not let us in", term=term, incarnation=installed.sequencer, error=error
-                )
-            except (NetworkError, TermOver, ProtocolError) as error:
-                away.say(term=term, incarnation=installed.sequencer, error=error)
-            finally:
+        with LogPace(_log.info, "no sequencer") as away:
+            while self._is_current(feed, term):
+                session = None
+                if self._stopped is not None:  # a copy on a bookie may be better than what was pushed
+                    await self._read_ledger(installed.metalog_ledger, self._position.entry + 1)
+                try:
+                    session = await self._while_current(feed, term, self._connect(installed))
+                    await self._live(feed, session, installed)
+                    backoff.reset()
+                    away.over()
+                except AccessError as error:
+                    # Who exchanges a token may be quicker here than there: it is asked again, as one that is away.
+                    _log.warning(
+                        "the sequencer does not let us in", term=term, incarnation=installed.sequencer, error=error
+                    )
+                except (NetworkError, TermOver, ProtocolError) as error:
+                    away.say(term=term, incarnation=installed.sequencer, error=error)
+                finally:
+                    if session is not None:
+                        session.close()
                 if session is not None:
-                    session.close()
-            if session is not None:
-                session.raise_fault()
-            elif self._is_current(feed, term):
-                await self._read_closed(installed)
-            self._wake.clear()
-            if self._is_current(feed, term):
-                feed.hurry()
-                await event_or_timeout(self._wake, backoff.next())
+                    session.raise_fault()
+                elif self._is_current(feed, term):
+                    await self._read_closed(installed)
+                self._wake.clear()
+                if self._is_current(feed, term):
+                    feed.hurry()
+                    await event_or_timeout(self._wake, backoff.next())
 
     async def _live(self, feed: ViewFeed, session: FollowerSession, installed: Installed) -> None:
         """Takes pushes until the connection or the term ends. Raises NetworkError, TermOver when it cannot subscribe."""

@@ -128,6 +128,7 @@ class Sequencer:
     async def close(self) -> None:
         """Stops. The term stays in the view until the next sequencer replaces it. Idempotent."""
         await self._process.close(self._stop)
+        self._retries.flush()
 
     @property
     def address(self) -> Address:

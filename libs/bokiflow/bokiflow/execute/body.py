@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from boki_common.errors import ThreadsExhausted
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
@@ -57,44 +57,6 @@ class Gate:
             raise NotBegun
 
 
-class _Failed(NamedTuple):
-    """An attempt that failed and is retried. `next_s` is when the next one begins, by the loop's clock."""
-
-    facts: dict[str, object]
-    next_s: float
-
-
-class _StepLines:
-    """The log lines of one step: one a second at most, and the last one within a second of the attempt."""
-
-    def __init__(self) -> None:
-        self._next_s = -math.inf
-        self._newest: _Failed | None = None
-        self._left_out = 0
-
-    def say(self, failed: _Failed) -> None:
-        """Log an attempt now or, if the line before is younger than a second, when it is a second old, in place of the held one."""
-        loop = asyncio.get_running_loop()
-        if self._newest is not None:
-            self._newest, self._left_out = failed, self._left_out + 1
-        elif loop.time() >= self._next_s:
-            self._write(failed, loop.time())
-        else:
-            self._newest = failed
-            loop.call_at(self._next_s, self._flush, loop)
-
-    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        newest = self._newest
-        assert newest is not None, "a flush is due only for an attempt that is held"
-        self._write(newest, loop.time())
-
-    def _write(self, failed: _Failed, now_s: float) -> None:
-        left_out = {"left_out": self._left_out} if self._left_out else {}
-        next_in_s = round(max(0.0, failed.next_s - now_s), 3)
-        self._newest, self._left_out, self._next_s = None, 0, now_s + SAID_EVERY_S
-        log.warning("step attempt failed: retried", **failed.facts, next_in_s=next_in_s, **left_out)
-
-
 class FailedAttempts:
     """The log lines of attempts that failed and are retried, of all workflows of a worker: one a second of each step at most.
 
@@ -102,7 +64,7 @@ class FailedAttempts:
     """
 
     def __init__(self) -> None:
-        self._steps: Final[dict[str, _StepLines]] = {}
+        self._steps: Final[dict[str, LogPace]] = {}
 
     def say(self, step: AnyStep, workflow: str, attempt: int, outcome: Outcome, delay_s: float) -> None:
         """Log a failed attempt within a second. `left_out` of the line: attempts before it that have no line."""
@@ -116,8 +78,21 @@ class FailedAttempts:
             "error": error.text,
             "type": error.type,
         }
-        next_s = asyncio.get_running_loop().time() + delay_s
-        self._steps.setdefault(step.name, _StepLines()).say(_Failed(facts, next_s))
+        pace = self._steps.get(step.name)
+        if pace is None:
+            pace = self._steps[step.name] = LogPace(_write, "step attempt failed: retried", every_s=SAID_EVERY_S)
+        pace.say(next_s=asyncio.get_running_loop().time() + delay_s, **facts)
+
+    def flush(self) -> None:
+        """Write the lines that are held back, at the end of the worker."""
+        for pace in self._steps.values():
+            pace.flush()
+
+
+def _write(event: str, *, next_s: float, **facts: object) -> None:
+    """Write a line with the seconds until the next attempt, which begins at `next_s` by the loop's clock."""
+    next_in_s = round(max(0.0, next_s - asyncio.get_running_loop().time()), 3)
+    log.warning(event, **facts, next_in_s=next_in_s)
 
 
 class Tried(NamedTuple):

@@ -201,6 +201,8 @@ class CassandraTables:
                 await self._bodies.run(self._cluster.shutdown)
         except TimeoutError:
             log.warning("driver of Cassandra did not shut down in time: it is left behind", keyspace=self._keyspace)
+        if isinstance(self._bodies, ThreadBodies):
+            self._bodies.flush()
 
     # -- TablePort
 

@@ -278,6 +278,9 @@ class Worker:
             self.handed_over(id)
         await asyncio.gather(*tasks, return_exceptions=True)
         await ended(ending, self.name)
+        self.failed_attempts.flush()
+        if isinstance(self.bodies, ThreadBodies):
+            self.bodies.flush()
         self.flow.results.follow_all()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:

@@ -78,9 +78,36 @@ async def test_an_attempt_that_is_retried_is_logged_once_a_second_of_each_step(
 
     async with working(cluster, app) as worker:
         assert await (await worker.start(flow.call(2), id="order-7")).result() == 3
-    said = [line for line in capsys.readouterr().err.split("\n") if "step attempt failed: retried" in line]
+        err = capsys.readouterr().err
+    said = [line for line in err.split("\n") if "step attempt failed: retried" in line]
     facts = "step=third_time id=order-7 attempt=1 attempts=3 error=1 type=builtins:OSError next_in_s=0"
     assert len(said) == 1 and all(fact in said[0] for fact in facts.split()) and "left_out" not in said[0]
+
+
+async def test_the_last_failed_attempt_of_a_worker_that_stops_has_its_line(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app, retried = App("shop"), asyncio.Event()
+
+    @app.step(retry=Retry(attempts=4, delay_s=0.0, on=(OSError,)))
+    async def fails() -> None:
+        ATTEMPTS.append(1)
+        if len(ATTEMPTS) == 4:
+            retried.set()
+            await asyncio.Event().wait()
+        raise OSError(str(len(ATTEMPTS)))
+
+    @app.workflow
+    async def flow() -> None:
+        await fails()
+
+    ATTEMPTS.clear()
+    async with working(cluster, app) as worker:
+        await worker.start(flow.call(), id="order-7")
+        await retried.wait()
+    said = [line for line in capsys.readouterr().err.split("\n") if "step attempt failed: retried" in line]
+    assert len(said) == 2 and "attempt=1" in said[0]
+    assert "attempt=3" in said[1] and "left_out=1" in said[1]
 
 
 @in_virtual_time
