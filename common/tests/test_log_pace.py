@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from boki_common.log_pace import LogPace
-from boki_common.testing.virtual_time import VirtualTimeLoop
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -38,15 +38,15 @@ def test_a_line_an_interval_and_the_newest_is_written_when_it_ends() -> None:
         lines, begun = Lines(), asyncio.get_running_loop().time()
         lines.pace.say(number=0)
         assert lines.taken() == [(begun, {"number": 0})]
-        await asyncio.sleep(1)
+        await let_pass(1)
         for number in (1, 2, 3):
             lines.pace.say(number=number)
-        await asyncio.sleep(8)
+        await let_pass(8)
         assert lines.taken() == []
-        await asyncio.sleep(8)
+        await let_pass(8)
         assert lines.taken() == [(begun + 10, {"number": 3, "left_out": 2})]
         lines.pace.say(number=4)
-        await asyncio.sleep(100)
+        await let_pass(100)
         assert lines.taken() == [(begun + 20, {"number": 4})]
         lines.pace.say(number=5)
         assert lines.taken() == [(begun + 117, {"number": 5})], "after a silence at once"
@@ -62,7 +62,7 @@ def test_a_line_that_is_held_is_written_once_when_its_holder_ends() -> None:
                 pace.say(number=number)
             assert [facts for _, facts in lines.taken()] == [{"number": 0}]
         pace.flush()
-        await asyncio.sleep(100)
+        await let_pass(100)
         assert [facts for _, facts in lines.taken()] == [{"number": 2, "left_out": 1}]
 
     run(main())
@@ -75,7 +75,7 @@ def test_what_is_over_is_said_to_its_end_and_begins_again_at_once() -> None:
             lines.pace.say(number=number)
         lines.pace.over()
         lines.pace.say(number=3)
-        await asyncio.sleep(100)
+        await let_pass(100)
         assert [facts for _, facts in lines.taken()] == [{"number": 0}, {"number": 2, "left_out": 1}, {"number": 3}]
 
     run(main())

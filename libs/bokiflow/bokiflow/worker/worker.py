@@ -365,12 +365,12 @@ class Worker:
                 other=other,
             )
 
-    def _warn_of_late_loop(self, due_s: float, late_s: float) -> None:
-        """Log a warning that the event loop stood still since `due_s`, with the steps that may have blocked it."""
-        steps = [f"{step} of {id}" for id, one in self._executors.items() for step in one.steps_since(due_s)]
+    def _warn_of_late_loop(self, seen_s: float, still_s: float) -> None:
+        """Log a warning that the event loop stood still since `seen_s`, with the steps that may have blocked it."""
+        steps = [f"{step} of {id}" for id, one in self._executors.items() for step in one.steps_since(seen_s)]
         log.warning(
             lease_rules.LOOP_LATE,
-            seconds=round(late_s, 1),
+            seconds=round(still_s, 1),
             worker=self.name,
             steps=steps[:NAMED],
             count=len(steps),

@@ -21,7 +21,7 @@ LEAVE_S: Final = 5.0
 """Seconds in which a member that ends tells the others and releases its partitions. If that fails, they notice its silence."""
 LATE_S: Final = 1.0
 LOOP_LATE: Final = "event loop stood still: code blocked it, or the process was stopped"
-"""The log line of a member whose loop ran late (`loop_late_s`)."""
+"""The log line of a member whose loop stood still (`stood_still_s`)."""
 
 
 def stood_still(due_s: float, fired_s: float) -> bool:
@@ -33,10 +33,14 @@ def stood_still(due_s: float, fired_s: float) -> bool:
     return fired_s - due_s > LATE_S
 
 
-def loop_late_s(due_s: float, fired_s: float, lease_s: float) -> float:
-    """Return by how many seconds a member's timer fired late if its loop stood still for more than a third of the lease; else 0."""
-    late_s = fired_s - due_s
-    return late_s if stood_still(due_s, fired_s) and late_s > beat_every(lease_s) else 0.0
+def stood_still_s(seen_s: float, now_s: float, lease_s: float) -> float:
+    """Return for how many seconds a member's loop stood still if that is more than a third of the lease; else 0.
+
+    Args:
+        seen_s: when the loop was seen running last.
+    """
+    still_s = now_s - seen_s
+    return still_s if still_s > max(LATE_S, beat_every(lease_s)) else 0.0
 
 
 def beat_every(lease_s: float) -> float:

@@ -3,7 +3,8 @@
 - A round is due three times a lease, and soon after the lease of a member may expire, so that its partitions are taken at once.
 - A round begins at once when claims or members changed (`wake`). Such a round does not delay the next one that is due.
 - After an error of the log, the next round tries again.
-- A round that is due and begins late shows that the event loop stood still (`lease_rules.loop_late_s`).
+- A timer sees the event loop run `PULSES` times between two heartbeats. If it fires so late that the loop stood still
+  (`lease_rules.stood_still_s`), that is reported with the time since the loop was seen last, whatever blocked it and whenever.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from bokilib.follow import lease_rules
 
 SOON_S: Final = 0.05
 """Seconds after the end of a lease at which the next round is due."""
+PULSES: Final = 10
+LEAST_PULSE_S: Final = lease_rules.LATE_S / PULSES
+"""Seconds between two pulses, at least: a loop that is late for less than `LATE_S` is not late."""
 
 
 class Rounds:
@@ -35,8 +39,8 @@ class Rounds:
         Args:
             lease_s: the member's lease.
             silent_in: returns the seconds until the lease of a member may expire, or None (`Members.silent_in`).
-            late: called if the event loop stood still, with the time at which a round was due, by the loop's clock, and how many seconds
-                late it began. It logs what may have blocked the loop.
+            late: called if the event loop stood still, with the time at which it was seen running last, by the loop's clock, and the
+                seconds since then. It logs what may have blocked the loop.
             every_s: seconds between two rounds that are due; by default those between two heartbeats.
         """
         self._lease_s: Final = lease_s
@@ -44,6 +48,9 @@ class Rounds:
         self._silent_in: Final = silent_in
         self._late: Final = late
         self._woken: Final = asyncio.Event()
+        self._pulse_s: Final = max(LEAST_PULSE_S, lease_rules.beat_every(lease_s) / PULSES)
+        self._seen_s = 0.0
+        self._pulse: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Begin a round now, or when the current one ends."""
@@ -62,18 +69,30 @@ class Rounds:
             failed: called with an error of a round; it logs the error, or raises it to end the rounds.
         """
         due_s = _now() + self.next_in_s()
-        while True:
-            is_due = await self._wait(due_s)
-            try:
-                await look(is_due)
-            except BokiError as error:
-                failed(error)
-            if is_due:
-                due_s = _now() + self.next_in_s()
+        self._see(_now())
+        try:
+            while True:
+                is_due = await self._wait(due_s)
+                try:
+                    await look(is_due)
+                except BokiError as error:
+                    failed(error)
+                if is_due:
+                    due_s = _now() + self.next_in_s()
+        finally:
+            if self._pulse is not None:
+                self._pulse.cancel()
+
+    def _see(self, since_s: float) -> None:
+        """Note that the loop runs now, and report if it stood still since it was seen last."""
+        self._seen_s = _now()
+        self._pulse = asyncio.get_running_loop().call_later(self._pulse_s, lambda: self._see(self._seen_s))
+        still_s = lease_rules.stood_still_s(since_s, self._seen_s, self._lease_s)
+        if still_s:
+            self._late(since_s, still_s)
 
     async def _wait(self, due_s: float) -> bool:
         """Wait until a round is due, or begins because of a change; return True if it is due."""
-        since_s = max(due_s, _now())  # a round that took long does not make the next one late
         try:
             async with asyncio.timeout_at(due_s):
                 await self._woken.wait()
@@ -82,9 +101,6 @@ class Rounds:
         else:
             is_due = _now() >= due_s
         self._woken.clear()
-        late_s = lease_rules.loop_late_s(since_s, _now(), self._lease_s)
-        if late_s:
-            self._late(since_s, late_s)
         return is_due
 
 

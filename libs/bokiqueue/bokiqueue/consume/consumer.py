@@ -527,11 +527,11 @@ class Consumer(Generic[T]):
         if not error.retryable and not isinstance(error, Fenced):
             raise error
 
-    def _warn_of_late_loop(self, due_s: float, late_s: float) -> None:
+    def _warn_of_late_loop(self, seen_s: float, still_s: float) -> None:
         """Log a warning that the event loop stood still, with the messages whose handlers may have blocked it."""
         log.warning(
             lease_rules.LOOP_LATE,
-            seconds=round(late_s, 1),
+            seconds=round(still_s, 1),
             queue=self.found.config.queue,
             who=self.who,
             messages=[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import re
 import select
 import signal
 from collections.abc import Callable
@@ -826,3 +827,5 @@ async def test_a_step_that_blocks_the_event_loop_is_named_in_one_warning(*, goes
     (line,) = [line for line in stream.getvalue().splitlines() if "event loop stood still" in line]
     assert f"worker={worker.name} " in line and "works of long" in line and "count=1 " in line
     assert "to_thread" in line
+    seconds = re.search(r"seconds=([0-9.]+) ", line)
+    assert seconds and 25 <= float(seconds[1]) <= 25.6, "all of it, also what was before the next round was due"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokilib.follow.lease_rules import LATE_S, Observer, beat_every, loop_late_s, may_act, stood_still
+from bokilib.follow.lease_rules import LATE_S, Observer, beat_every, may_act, stood_still, stood_still_s
 
 
 def test_a_member_is_dead_after_a_lease_of_silence_in_which_one_listened() -> None:
@@ -56,8 +56,8 @@ def test_a_process_stood_still_when_its_timer_is_late_by_more_than_a_busy_loop_i
 
 
 def test_a_loop_is_late_when_a_timer_is_late_by_more_than_a_third_of_the_lease() -> None:
-    assert [loop_late_s(10.0, fired_s, 15.0) for fired_s in (9.0, 10.0, 15.0, 15.5)] == [0.0, 0.0, 0.0, 5.5]
-    assert [loop_late_s(10.0, fired_s, 0.3) for fired_s in (10.2, 11.0, 11.5)] == [0.0, 0.0, 1.5], "hardly late"
+    assert [stood_still_s(10.0, fired_s, 15.0) for fired_s in (9.0, 10.0, 15.0, 15.5)] == [0.0, 0.0, 0.0, 5.5]
+    assert [stood_still_s(10.0, fired_s, 0.3) for fired_s in (10.2, 11.0, 11.5)] == [0.0, 0.0, 1.5], "hardly late"
 
 
 def test_a_member_that_leaves_gets_nothing_and_one_that_begins_again_stays() -> None:

@@ -9,11 +9,12 @@ import pytest
 from boki_common.errors import BokiError, Unreachable
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import in_virtual_time
-from bokilib.follow.lease_rules import BEATS, LATE_S
-from bokilib.partitions.rounds import SOON_S, Rounds
+from bokilib.follow.lease_rules import BEATS
+from bokilib.partitions.rounds import PULSES, SOON_S, Rounds
 
 LEASE_S = 15.0
 BEAT_S = LEASE_S / BEATS
+PULSE_S = BEAT_S / PULSES
 
 
 class Looks:
@@ -29,7 +30,7 @@ class Looks:
         self.loop = asyncio.get_running_loop()
         self.begun_s = self.loop.time()
         self.rounds = Rounds(
-            LEASE_S, self.silent_in, lambda due_s, late_s: self.late.append((due_s, late_s)), every_s=every_s
+            LEASE_S, self.silent_in, lambda seen_s, still_s: self.late.append((seen_s, still_s)), every_s=every_s
         )
         self.task = self.loop.create_task(self.rounds.run(self.look, self.failed))
 
@@ -101,17 +102,23 @@ async def test_only_a_loop_that_stood_still_is_late_and_no_round_that_took_long(
     assert looks.at == [(0, False), (3 * BEAT_S, True)] and not looks.late
 
 
+@pytest.mark.parametrize("begins_s", [0.1, BEAT_S / 2, BEAT_S - 0.1, BEAT_S, BEAT_S + 0.1])
 @in_virtual_time
-async def test_a_loop_that_stood_still_is_reported_with_the_time_at_which_a_round_was_due() -> None:
+async def test_a_loop_that_stood_still_is_reported_with_all_of_that_time_whenever_it_began(begins_s: float) -> None:
     looks = Looks()
     assert isinstance(looks.loop, VirtualTimeLoop)
-    await let_pass(1)
-    looks.loop.jump(BEAT_S + LATE_S)
-    await let_pass(0.5)
-    assert not looks.late, "late for less than a third of the lease"
-    looks.loop.jump(3 * BEAT_S)
-    await let_pass(0.5)
-    ((due_s, late_s),) = looks.late
-    assert due_s == pytest.approx(looks.begun_s + 2 * BEAT_S + 2) and late_s == pytest.approx(2 * BEAT_S + 0.5)
-    assert [is_due for _, is_due in looks.at] == [True, True]
+    await let_pass(begins_s)
+    looks.loop.jump(BEAT_S - 2 * PULSE_S)
+    await let_pass(BEAT_S)
+    assert not looks.late, "it stood still for less than a third of the lease"
+    before_s = looks.loop.time()
+    looks.loop.jump(BEAT_S + 0.1)
+    await let_pass(3 * BEAT_S)
+    ((seen_s, still_s),) = looks.late
+    assert before_s - PULSE_S <= seen_s <= before_s
+    assert still_s == pytest.approx(before_s + BEAT_S + 0.1 - seen_s)
     looks.task.cancel()
+    await asyncio.wait([looks.task])
+    looks.loop.jump(3 * BEAT_S)
+    await let_pass(BEAT_S)
+    assert len(looks.late) == 1, "rounds that ended look no more"
