@@ -22,6 +22,17 @@ def error_taken(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
+def leave_behind(task: asyncio.Task[Any]) -> None:
+    """Let the program end without a task that does not end although it was cancelled. It runs on for as long as the event loop does.
+
+    `asyncio.run` cancels and awaits the tasks that asyncio knows at its end, however long that takes. It no longer knows this one.
+    Idempotent.
+    """
+    asyncio._unregister_task(task)
+    task.add_done_callback(error_taken)
+    setattr(task, "_log_destroy_pending", False)  # noqa: B010 - asyncio's own mark, as its `gather` sets it: the end of the loop is no fault
+
+
 def ends_only_with_its_owner(task: asyncio.Task[Any], fail: Callable[[BaseException], None]) -> None:
     """Call `fail` when a task that runs until its owner cancels it ends otherwise: by an error, a group of errors, a cancellation that
     was not asked of the task, or by returning."""

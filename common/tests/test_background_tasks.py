@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from boki_common.background_tasks import BackgroundTasks, ends_only_with_its_owner
+from boki_common.background_tasks import BackgroundTasks, ends_only_with_its_owner, leave_behind
 from boki_common.errors import BokiError, DiskFailed
 
 
@@ -89,3 +89,28 @@ async def test_a_task_that_its_owner_cancels_is_no_failure() -> None:
     await asyncio.wait([task])
     await asyncio.sleep(0)
     assert failed == []
+
+
+def test_a_program_ends_without_a_task_that_is_left_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    swallowed = list[str]()
+
+    async def stubborn() -> None:
+        while len(swallowed) < 100:  # so that a program that waits for it ends too
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed.append("once")
+
+    async def program() -> None:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=0.01)
+        leave_behind(task)
+        leave_behind(task)
+
+    with asyncio.Runner() as runner:
+        runner.run(program())
+        assert swallowed == ["once"]
+    assert swallowed == ["once"], "the end of the program neither cancels it again nor waits"
+    assert "destroyed" not in capsys.readouterr().err

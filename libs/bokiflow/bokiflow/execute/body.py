@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from boki_common.background_tasks import leave_behind
 from boki_common.errors import ThreadsExhausted
 from boki_common.log_pace import LogPace
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.model.outcomes import Names, Outcome, failed, succeeded
 from bokiflow.model.record_batcher import within_bounds
 from bokiflow.runtime.calls import AnyStep, next_delay_s
 from bokilib.errors import NotEncodable
+from bokilib.stacks import frames_of, users_frames
 
 EXHAUSTED_S: Final = 5.0
 """Seconds until a step tries again to get a thread, when all run functions that timed out or were cancelled."""
+CANCELLED_S: Final = 1.0
+"""Seconds in which a cancelled body has to end when its worker stops. A later one is left behind, so that it delays no other workflow."""
+WAITING_FRAMES: Final = 256
+STACK_FRAMES: Final = 16
+"""Frames of a body that does not end which are read, and which a log line has."""
 SAID_EVERY_S: Final = 1.0
 """Seconds between two log lines about failed attempts of one step."""
 
@@ -93,6 +101,48 @@ def _write(event: str, *, next_s: float, **facts: object) -> None:
     """Write a line with the seconds until the next attempt, which begins at `next_s` by the loop's clock."""
     next_in_s = round(max(0.0, next_s - asyncio.get_running_loop().time()), 3)
     log.warning(event, **facts, next_in_s=next_in_s)
+
+
+class CancelledBodies:
+    """The bodies of a worker that were cancelled and have not ended: a body may clean up, or swallow its cancellation."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker: Final = worker
+        self._tasks: Final[dict[asyncio.Task[None], tuple[str, str]]] = {}
+        """The tasks with the names of their steps and the ids of their workflows."""
+
+    def cancel(self, task: asyncio.Task[None], step: str, id: str) -> None:
+        """Cancel the body of a step or transaction of a workflow."""
+        task.cancel()
+        self._tasks[task] = step, id
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks that run the bodies."""
+        return list(self._tasks)
+
+    async def ended(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Wait for cancelled tasks. Leave behind those that do not end within `CANCELLED_S`, and log where they wait."""
+        waiting = {*tasks}
+        if not waiting:
+            return
+        done, late = await asyncio.wait(waiting, timeout=CANCELLED_S)
+        await asyncio.gather(*done, return_exceptions=True)
+        for number, task in enumerate(sorted(late, key=lambda one: self._tasks.get(one, (one.get_name(), "")))):
+            leave_behind(task)
+            step, id = self._tasks.pop(task, (task.get_name(), ""))
+            if number < NAMED:
+                log.warning(
+                    "step left behind: it runs on although it was cancelled, its outcome is not recorded",
+                    worker=self._worker,
+                    id=id,
+                    step=step,
+                    late=len(late),
+                    stack="".join(
+                        traceback.format_list(users_frames(frames_of(task.get_coro(), WAITING_FRAMES))[-STACK_FRAMES:])
+                    ),
+                )
 
 
 class Tried(NamedTuple):

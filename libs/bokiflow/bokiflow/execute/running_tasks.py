@@ -109,9 +109,8 @@ class RunningTasks:
             return
         if isinstance(command, RunStep):
             self._steps[command.key] = command.step, Gate(self._is_finishing)
-        self._tasks[command.key] = self._loop.create_task(
-            self._body(command, staged), name=f"bokiflow body of {self._started.id}"
-        )
+        name = command.step.name if isinstance(command, RunStep) else command.name
+        self._tasks[command.key] = self._loop.create_task(self._body(command, staged), name=name)
 
     def _is_finishing(self) -> bool:
         return self._finishing or self._host.finishing
@@ -135,7 +134,10 @@ class RunningTasks:
         task = self._tasks.pop(key, None)
         self._steps.pop(key, None)
         if task is not None:
-            task.cancel()
+            self._cancel(task)
+
+    def _cancel(self, task: asyncio.Task[None]) -> None:
+        self._host.cancelled.cancel(task, task.get_name(), self._started.id)
 
     def ran(self, key: str) -> RunTransaction | None:
         """Return the command of a transaction that is ready to commit, and forget it; None if there is none."""
@@ -233,7 +235,7 @@ class RunningTasks:
         tasks, self._tasks = self._tasks, {}
         self._steps.clear()
         for task in tasks.values():
-            task.cancel()
+            self._cancel(task)
         for _, ran in self._transactions.values():
             self.give_up(ran)
         self._transactions.clear()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from boki_common.runtime.code_watch import CodeWatch
 from boki_common.runtime.ports import Bodies
-from bokiflow.execute.body import FailedAttempts
+from bokiflow.execute.body import CancelledBodies, FailedAttempts
 from bokiflow.execute.traces import Spans
 from bokiflow.locks.lock_room import LockRoom
 from bokiflow.model.flow_events import Ended, Started
@@ -35,6 +35,10 @@ class WorkerHost(Protocol):
 
     @property
     def failed_attempts(self) -> FailedAttempts: ...
+
+    @property
+    def cancelled(self) -> CancelledBodies:
+        """The bodies of steps that were cancelled and have not ended."""
 
     @property
     def finishing(self) -> bool:

@@ -25,7 +25,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from boki_common.errors import BokiError
-from boki_common.logs import NAMED, get_logger
+from boki_common.logs import get_logger
+from bokiflow.execute.body import CancelledBodies
 from bokiflow.execute.executor import Executor
 from bokiflow.model.flow_events import Leaving
 from bokiflow.worker.partitions import leave
@@ -35,8 +36,6 @@ from bokilib.records import tags
 
 FINISH_POLL_S: Final = 0.01
 """Seconds between two checks of the running steps."""
-CANCELLED_S: Final = 1.0
-"""Seconds in which a cancelled body has to end. A later one is left behind, so that it delays no other workflow."""
 RECORD_S: Final = 2.0
 """Seconds for the records of ended and withdrawn steps, after the time of steps."""
 NAMED_BYTES: Final = 65_536
@@ -52,6 +51,9 @@ class DrainingHost(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def cancelled(self) -> CancelledBodies: ...
 
     @property
     def executors(self) -> Mapping[str, Executor]:
@@ -119,7 +121,7 @@ class Draining:
         ending = [task for id in ids for task in self._host.executors[id].close()]
         for id in ids:
             self._host.handed_over(id)
-        await ended(ending, self._host.name)
+        await self._host.cancelled.ended(ending)
 
     async def _announce(self, kept: Iterable[str]) -> bool:
         """Tell other workers which workflows are kept. Return False if the record was not appended."""
@@ -159,22 +161,3 @@ class Draining:
             reason=reason,
             error=error and repr(error),
         )
-
-
-async def ended(cancelled: list[asyncio.Task[None]], worker: str) -> None:
-    """Wait for cancelled tasks, and leave behind those that do not end in time."""
-    if not cancelled:
-        return
-    done, late = await asyncio.wait(cancelled, timeout=CANCELLED_S)
-    await asyncio.gather(*done, return_exceptions=True)
-    if not late:
-        return
-    for task in late:
-        task.add_done_callback(lambda one: one.cancelled() or one.exception())
-    names = sorted(task.get_name() for task in late)
-    log.warning(
-        "bodies left behind: they run on though they were cancelled, their outcomes are not recorded",
-        worker=worker,
-        bodies=names[:NAMED],
-        count=len(names),
-    )

@@ -28,7 +28,7 @@ from bokiflow.client.app import App
 from bokiflow.client.flow import Flow
 from bokiflow.client.handles import Handle
 from bokiflow.client.schedules import Plan
-from bokiflow.execute.body import FailedAttempts
+from bokiflow.execute.body import CancelledBodies, FailedAttempts
 from bokiflow.execute.executor import Executor
 from bokiflow.execute.traces import Spans, Tracing
 from bokiflow.history import inspection
@@ -51,7 +51,7 @@ from bokiflow.retention.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.retention.collector import Collected, Collector
 from bokiflow.runtime.calls import Call, Workflow
 from bokiflow.worker.blocked_workflows import BlockedWorkflows
-from bokiflow.worker.draining import Draining, ended
+from bokiflow.worker.draining import Draining
 from bokiflow.worker.fences import FenceWatch
 from bokiflow.worker.partitions import partitions_of, still_runs, to_claim, unfinished
 from bokiflow.worker.takeover import Takeover
@@ -93,6 +93,7 @@ class Worker:
         finishing: it is being drained, and claims nothing.
         locks: the locks of this process.
         failed_attempts: the log lines of steps that are retried.
+        cancelled: the bodies of steps that were cancelled and have not ended.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Worker:
         self.failed_attempts: Final = FailedAttempts()
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
+        self.cancelled: Final = CancelledBodies(self.name)
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
         self._partitions: Final = partitions_of(self.log, app.group, self.name, self._changed, self._note_leaving)
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
@@ -277,7 +279,7 @@ class Worker:
         for id in list(self._executors):
             self.handed_over(id)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await ended(ending, self.name)
+        await self.cancelled.ended([*ending, *self.cancelled.tasks])
         self.failed_attempts.flush()
         if isinstance(self.bodies, ThreadBodies):
             self.bodies.flush()

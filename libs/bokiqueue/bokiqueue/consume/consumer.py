@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import boki
+from boki_common.background_tasks import leave_behind
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import NAMED, get_logger
 from bokilib.append.fence import PICKER as CLAIMS
@@ -443,6 +444,11 @@ class Consumer(Generic[T]):
                 await asyncio.gather(task, return_exceptions=True)
         if not task.cancelled():
             task.result()
+
+    def leave_handlers_behind(self) -> None:
+        """Let the program end without the handlers that run now: they do not end although they were cancelled."""
+        for task in self._handling:
+            leave_behind(task)
 
     # -- for owners of shards
 

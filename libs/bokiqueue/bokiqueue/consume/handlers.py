@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from boki_common.background_tasks import leave_behind
 from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import from_outside
@@ -198,8 +199,10 @@ class Handler(Generic[T, X]):
         for task in self._tasks:
             task.cancel()
         _, late = await asyncio.wait(self._tasks, timeout=CANCELLED_S)
-        for task in late:
-            task.add_done_callback(_retrieve)
+        for task in (*late, *self._bodies) if late else ():
+            leave_behind(task)
+        if late and self.consumer is not None:
+            self.consumer.leave_handlers_behind()
         for body, message in list(self._bodies.items()) if late else ():
             log.warning(
                 "handler left behind: it did not end after its cancellation, its message is redelivered elsewhere",

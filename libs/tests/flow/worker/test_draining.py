@@ -179,6 +179,35 @@ async def test_a_step_that_swallows_its_cancellation_holds_no_drain_and_is_refus
     assert clock() - began_s < 20 + 120, "nor does it hold the end of its worker"
 
 
+@pytest.mark.parametrize("how", ["drain", "leave"])
+@in_virtual_time
+async def test_steps_that_swallow_their_cancellation_do_not_keep_their_process(
+    how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loop of this test ends as that of `asyncio.run` does: if it awaited the steps, it would have nothing left to do."""
+    shop = Shop()
+    shop.swallows = True
+
+    @shop.app.workflow
+    async def gives_up(order: str) -> None:
+        async with asyncio.timeout(1):
+            await shop.pay(order)
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, shop.app, "old", lease_s=LEASE_S) as worker:
+            await worker.start(shop.pays.call("hangs"), id="a")
+            given_up = await worker.start(gives_up.call("hangs too"), id="b")
+            with pytest.raises(TimeoutError):
+                await given_up.result()
+            began_s = clock()
+            if how == "drain":
+                await worker.drain(finish_s=20)
+        assert clock() - began_s < 20 + 2 * SOON_S
+    lines = [line for line in capsys.readouterr().err.split("\n") if "step left behind" in line]
+    assert [line.partition(" id=")[2].split()[:2] for line in lines] == [["a", "step=pay"], ["b", "step=pay"]]
+    assert all("in _hang" in line and "await self.may_end.wait()" in line for line in lines)
+
+
 @in_virtual_time
 async def test_a_drained_worker_without_partitions_leaves_at_once_too() -> None:
     """Another worker took its partitions while it lived; its workflows ran on with it."""

@@ -390,6 +390,26 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_proces
 
 
 @in_virtual_time
+async def test_a_handler_that_never_ends_does_not_keep_its_process() -> None:
+    """The loop of this test ends as that of `asyncio.run` does: if it awaited the handler, it would have nothing left to do."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        store = BokiStore((await cluster.connect()).book("shop"))
+        orders = await Queue.open(store.log, "orders", object, shards=1)
+        begun = asyncio.Event()
+
+        @orders.handler(store)
+        async def ship(order: Message[object], tx: Transaction) -> None:
+            begun.set()
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+
+        async with ship:
+            await orders.push("slow")
+            await begun.wait()
+
+
+@in_virtual_time
 async def test_a_handler_that_blocks_the_event_loop_has_its_message_named_in_one_warning() -> None:
     async with MemoryCluster(clock=LoopClock()) as cluster:
         loop, stream = asyncio.get_running_loop(), io.StringIO()
