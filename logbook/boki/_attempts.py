@@ -4,13 +4,15 @@
 - An engine that refuses what this client sends is asked again by others, or by itself, a few times; then the client ends:
   sending the same again cannot help.
 - So it does when none of the engines takes the cluster token that it shows, or that it shows none.
+- So it does when engines of another cluster answer at its addresses, a few times, and none of its own does: a restored copy took their
+  place, say. What this client has seen and sent means nothing there.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from boki_common.errors import AccessError, BokiError, Overloaded, ProtocolError, UsageError
+from boki_common.errors import AccessError, BokiError, Overloaded, ProtocolError, UsageError, WrongCluster
 
 BACKOFF_LEAST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
@@ -18,6 +20,8 @@ OVERLOADED_ATTEMPTS: Final = 3
 """An engine that refused appends as too many is left alone for as long as after so many failed attempts."""
 REFUSALS: Final = 3
 """Connections in a row that may end with a protocol error before the client gives up."""
+STRANGERS: Final = 3
+"""Answers of engines of another cluster, while none of this client's own lets it in, before it gives up: one may be a mistake."""
 _JITTER: Final = 1_024
 
 
@@ -34,13 +38,14 @@ def backoff_s(attempt: int, jitter: int) -> float:
 class Attempts:
     """What became of the attempts since something succeeded. `count`: that failed in a row. `fault`: the last one."""
 
-    __slots__ = ("_denials", "_refusals", "count", "fault")
+    __slots__ = ("_denials", "_refusals", "_strangers", "count", "fault")
 
     def __init__(self) -> None:
         self.count = 0
         self.fault: BokiError | None = None
         self._refusals = 0
         self._denials = 0
+        self._strangers = 0
 
     def begun(self) -> int:
         """An attempt begins. Returns how many failed before it."""
@@ -49,7 +54,7 @@ class Attempts:
 
     def connected(self) -> None:
         """An engine let this client in."""
-        self._denials = 0
+        self._denials = self._strangers = 0
 
     def answered(self) -> None:
         """A call was answered."""
@@ -72,6 +77,9 @@ class Attempts:
         if isinstance(error, AccessError):
             self._denials += 1
             return f"no engine lets this client in ({error})" if self._denials >= engines else ""
+        if isinstance(error, WrongCluster):
+            self._strangers += 1
+            return f"another cluster is where this client's was ({error})" if self._strangers >= STRANGERS else ""
         return self._refused(error) if isinstance(error, ProtocolError) else ""
 
     def _refused(self, error: BokiError) -> str:

@@ -11,7 +11,8 @@ When a connection ends:
   refuses;
 - reads are repeated by their callers (`_calls`).
 An engine that is silent while something is owed is asked once, then dropped (`_watch`). An engine that keeps refusing the SDK's bytes
-ends the client, and so do engines of which none takes the cluster token that this client shows, or that it shows none.
+ends the client, and so do engines of which none takes the cluster token that this client shows, or that it shows none, and engines of
+another cluster where its own were.
 """
 
 from __future__ import annotations

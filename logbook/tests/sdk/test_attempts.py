@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from boki._attempts import OVERLOADED_ATTEMPTS, REFUSALS, Attempts, backoff_s
-from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError, Unauthenticated, Unreachable
+from boki._attempts import OVERLOADED_ATTEMPTS, REFUSALS, STRANGERS, Attempts, backoff_s
+from boki_common.errors import (
+    BokiError,
+    ConnectionLost,
+    Overloaded,
+    ProtocolError,
+    Unauthenticated,
+    Unreachable,
+    WrongCluster,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,16 @@ def test_refusals_in_a_row_end_the_client() -> None:
         for _ in range(REFUSALS - 1):
             assert attempts.lost(wrong) == ""
         attempts.decided()
+
+
+def test_the_client_ends_when_another_cluster_answers_again_and_again() -> None:
+    attempts, wrong = Attempts(), WrongCluster("another")
+    for _ in range(STRANGERS - 1):
+        assert attempts.failed(wrong, 1) == ""
+    attempts.connected()
+    for _ in range(STRANGERS - 1):
+        assert attempts.failed(wrong, 1) == attempts.failed(Unreachable("its own is away"), 1) == ""
+    assert "another cluster is where" in attempts.failed(wrong, 1)
 
 
 def test_the_client_ends_when_no_engine_takes_its_token() -> None:

@@ -343,7 +343,7 @@ async def test_an_engine_of_an_earlier_version_gets_writers_without_a_birth(serv
 
 async def test_nothing_is_sent_again_to_another_cluster_at_the_same_address(serve: Serve) -> None:
     engine, url, _ = await serve()
-    async with boki.connect(url, timeout=0.5) as client:
+    async with boki.connect(url, timeout=60) as client:
         await client.book(1).append(b"first")
         engine.lost_frames = 1
         ticket = client.book(1).submit(b"of that cluster")
@@ -358,6 +358,10 @@ async def test_nothing_is_sent_again_to_another_cluster_at_the_same_address(serv
             await client.book(1).append(b"x")
         with pytest.raises(boki.OutcomeUnknown):
             await ticket
+        for call in (client.book(1).append(b"y"), client.book(1).read_next(), client.book(1).trim(before=1)):
+            with pytest.raises(boki.WrongCluster, match="open a new client") as caught:
+                await call
+            assert caught.value.definite and not caught.value.retryable
         assert [run.first for run in engine.runs] == [1, 2]
         assert engine.ordered(1) == [b"first"]
 
