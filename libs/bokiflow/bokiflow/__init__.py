@@ -48,6 +48,7 @@ from bokiflow.retention.collector import Collected, collect
 from bokiflow.runtime.calls import Call, Retry, Step, SyncStep, Workflow
 from bokiflow.runtime.in_workflow import (
     as_completed,
+    deprecate_patch,
     due_ms,
     emit,
     now_ms,
@@ -102,6 +103,7 @@ __all__ = [
     "WorkflowCancelled",
     "as_completed",
     "collect",
+    "deprecate_patch",
     "due_ms",
     "emit",
     "lock",

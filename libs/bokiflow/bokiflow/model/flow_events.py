@@ -302,11 +302,16 @@ class Emitted(Event, tag="flow.emit", frozen=True):
 
 
 class Patched(Event, tag="flow.patch", frozen=True):
-    """The choice of the new code at a patch."""
+    """The choice of the new code at a patch.
+
+    Attributes:
+        deprecated: the code had no other way any more (`deprecate_patch`). Code without the patch replays it too.
+    """
 
     id: str
     key: str
     name: str
+    deprecated: bool = False
 
 
 class Unlocked(Event, tag="flow.unlocked", frozen=True):

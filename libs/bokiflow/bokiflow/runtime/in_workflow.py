@@ -119,6 +119,22 @@ def patched(name: str) -> bool:
     return _instance().patched(check_short_text("the name of a patch", name, least=1))
 
 
+def deprecate_patch(name: str) -> None:
+    """Keep a patch without its old way: replay histories that took the new way, and let the call be removed later.
+
+    bokiflow.deprecate_patch("charge twice")
+    new code
+
+    It stands in the place of `if patched(name)` once no workflow that took the old way may run. One that did is blocked by NonDeterminism,
+    and resumes with code that has both ways. Workflows that come here for the first time note a patch which code without the call replays:
+    remove it once all workflows have ended that recorded the patch by `patched`.
+
+    Raises:
+        InvalidArgument: the name is no text.
+    """
+    _instance().deprecate_patch(check_short_text("the name of a patch", name, least=1))
+
+
 def workflow_id() -> str:
     """Return the id of this workflow, which its caller chose, or a schedule or parent made."""
     return _instance().id

@@ -323,8 +323,10 @@ class Instance:
 
     def _match(self, recorded: Effect) -> None:
         """Compare the oldest effect with the next one of the history. Raises NonDeterminism."""
-        if isinstance(recorded, events.Patched):  # a drain may hold back earlier effects (`record_batcher`)
-            self._bring_forward(recorded)
+        if isinstance(recorded, events.Patched):
+            if self._pass_patch(recorded):
+                return
+            raise self._mismatch(_describe(recorded), self._waiting_for(recorded.key))
         if not self.effects:
             raise self._mismatch(_describe(recorded), self._waiting_for(recorded.key))
         made, _ = self.effects.popleft()
@@ -333,12 +335,16 @@ class Instance:
         if isinstance(recorded, Begun):
             self.begun.add(recorded.key)
 
-    def _bring_forward(self, recorded: Effect) -> None:
-        """Move an effect to the front of `effects`, if it is there."""
-        found = next((one for one in self.effects if one[0] == recorded), None)
-        if found is not None:
-            self.effects.remove(found)
-            self.effects.appendleft(found)
+    def _pass_patch(self, recorded: events.Patched) -> bool:
+        """Remove the effect of a patch. It need not be the oldest, since a drain may hold back earlier ones (`record_batcher`).
+
+        Return False if the code does not come to the patch, and has to, since it is not deprecated.
+        """
+        for one in self.effects:
+            if isinstance(one[0], events.Patched) and one[0].name == recorded.name:
+                self.effects.remove(one)
+                return True
+        return recorded.deprecated
 
     def _withdraw(self, noted: events.Withdrawn) -> None:
         now, before = (self.begun, self.withdrawn) if noted.again else (self.withdrawn, self.begun)
@@ -650,13 +656,26 @@ class Instance:
         """The (topic, value) pairs of signals that were not received."""
         return self._signals.unreceived
 
-    def patched(self, name: str) -> bool:
+    def patched(self, name: str, *, deprecated: bool = False) -> bool:
         known = self._patches.get(name)
         if known is None:
             known = self._patches[name] = not self._replaying or name in self._patches
             if known:
-                self.effects.append((events.Patched(self.id, name, name), ChildStart()))
+                self.effects.append((events.Patched(self.id, name, name, deprecated), ChildStart()))
         return known
+
+    def deprecate_patch(self, name: str) -> None:
+        if self.patched(name, deprecated=True):
+            return
+        raise self._loop.fail(
+            NonDeterminism(
+                f"workflow {self.id!r} ({self.workflow.name}) was past the patch {name!r} before that was made, on the way that this code "
+                f"no longer has: bring back `if bokiflow.patched({name!r})` with both ways until it has ended",
+                id=self.id,
+                expected=f"the way before the patch {name!r}",
+                found=f"bokiflow.deprecate_patch({name!r})",
+            )
+        )
 
     def unique(self) -> str:
         return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{self._loop.next_key()}".encode())

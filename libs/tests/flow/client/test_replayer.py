@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,84 @@ async def test_the_call_of_a_patch_stays_while_a_history_has_it_and_the_old_way_
     assert await replay(of("the call"), history) == []
     with pytest.raises(NonDeterminism, match="reserve first"):
         await replay(of("neither"), history)
+
+
+def reserving(code: str) -> App:
+    """Return the app of one deploy: its workflow waits at first, and gives the ways that it took on both sides of a wait."""
+    app = App("shop")
+
+    @app.step
+    async def take(way: str) -> str:
+        return way
+
+    @app.workflow
+    async def reserve() -> list[str]:
+        await bokiflow.recv("begin")
+        way = "new"
+        if code == "before":
+            way = "old"
+        elif code == "both":
+            way = "new" if bokiflow.patched("reserve first") else "old"
+        elif code == "deprecated":
+            bokiflow.deprecate_patch("reserve first")
+        taken = await take(way)
+        await bokiflow.recv("end")
+        return [taken, await take(way)]
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("begun_by", "continued_by"),
+    [
+        ("both", "deprecated"),
+        ("deprecated", "both"),
+        ("deprecated", "after"),
+        ("deprecated", "deprecated"),
+        ("before", "both"),
+    ],
+)
+async def test_a_deprecated_patch_continues_what_took_the_new_way(
+    cluster: MemoryCluster, begun_by: str, continued_by: str
+) -> None:
+    ways = ["old", "old"] if begun_by == "before" else ["new", "new"]
+    app, later = reserving(begun_by), reserving(continued_by)
+    async with working(cluster, app) as worker:
+        handle = await worker.start(app.find("reserve").call(), id="x")
+        await handle.signal("begin")
+        await until_step(handle)
+        await worker.drain()
+    async with working(cluster, later, "later") as worker:
+        handle = worker.handle("x", later.find("reserve"))
+        await handle.signal("end")
+        assert await handle.result() == ways
+        assert await replay(later, await export(worker.log, "x")) == []
+
+
+@pytest.mark.parametrize(
+    ("begun_by", "continued_by"), [("before", "deprecated"), ("both", "after"), ("after", "deprecated")]
+)
+async def test_what_a_deprecated_patch_does_not_fit_is_blocked_in_words(
+    cluster: MemoryCluster, begun_by: str, continued_by: str
+) -> None:
+    app = reserving(begun_by)
+    async with working(cluster, app) as worker:
+        handle = await worker.start(app.find("reserve").call(), id="x")
+        await handle.signal("begin")
+        await until_step(handle)
+        await worker.drain()
+    later = reserving(continued_by)
+    words = "no longer has: bring back `if bokiflow.patched" if continued_by == "deprecated" else "patched"
+    async with working(cluster, later, "later") as worker:
+        with pytest.raises(NonDeterminism, match=words):
+            await worker.handle("x").result(blocked="raise")
+        await worker.drain()
+    ways = {"before": ["old", "old"], "both": ["new", "new"], "after": ["new", "new"]}[begun_by]
+    async with working(cluster, app, "again") as worker:
+        await worker.handle("x").signal("end")
+        assert await worker.handle("x").result() == ways
+
+
+async def until_step(handle: bokiflow.Handle[Any]) -> None:
+    while not [one async for one in handle.steps() if one.kind == "step"]:
+        await asyncio.sleep(0)

@@ -31,6 +31,7 @@ async def test_elsewhere_they_are_refused() -> None:
         bokiflow.random,
         bokiflow.workflow_id,
         lambda: bokiflow.patched("a"),
+        lambda: bokiflow.deprecate_patch("a"),
         lambda: bokiflow.emit("a", 1),
         lambda: bokiflow.send("x", "a", 1),
     ]
@@ -178,6 +179,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: in_workflow.launch(_child_of_int.call(1), "y", attributes=["a"]), "attributes as a dict"),  # type: ignore[arg-type]
     (lambda: in_workflow.launch(_child_of_int, "y"), "expected _child.call"),  # type: ignore[arg-type]
     (lambda: bokiflow.patched(7), "expected the name of a patch that is text"),  # type: ignore[arg-type]
+    (lambda: bokiflow.deprecate_patch(7), "expected the name of a patch that is text"),  # type: ignore[arg-type]
     (lambda: bokiflow.lock(7), "expected a lock's name that is text"),  # type: ignore[arg-type]
     (lambda: bokiflow.lock("\udc80"), "expected a lock's name that UTF-8 can encode"),
     (lambda: bokiflow.lock("a", timeout_s="1"), "expected timeout_s of more than 0 s"),  # type: ignore[arg-type]
