@@ -127,7 +127,9 @@ async def _start(
             workflow = named(app, name)
             call = workflow.call(**given) if isinstance(given, dict) else workflow.call(*given)
             handle = await flow.start(call, id=id, attributes=attributes)
-        show_started(invocation, {"id": handle.id, "name": name, "group": group}, (await living(log, group)).alone)
+        seen = await living(log, group)
+        facts = {"id": handle.id, "name": name, "group": group, "has_code": seen.has_code(name)}
+        show_started(invocation, facts, seen.alone, seen.lacking(name))
     return exit_codes.OK
 
 

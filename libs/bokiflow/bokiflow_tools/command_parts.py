@@ -155,11 +155,18 @@ def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> No
     flush()
 
 
-def show_started(invocation: Invocation, facts: dict[str, Any], alone: str) -> None:
-    """Show the id of a started workflow. `alone` is the sentence that no worker of its app is alive, or ""."""
+def show_started(invocation: Invocation, facts: dict[str, Any], alone: str, lacking: str = "") -> None:
+    """Show the id of a started workflow.
+
+    Args:
+        invocation: the command.
+        facts: members for JSON.
+        alone: the clause that no worker of its app is alive, or "".
+        lacking: the clause that no living worker has its code, or "".
+    """
     show_facts(invocation, {**facts, "alive": not alone}, facts["id"])
-    if alone:
-        invocation.say(f"It waits for a worker: {alone}.")
+    if alone or lacking:
+        invocation.say(f"It waits for a worker: {alone or lacking}.")
 
 
 def json_text(value: object) -> str:

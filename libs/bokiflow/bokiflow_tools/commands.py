@@ -111,7 +111,8 @@ def _register_ls(group: CommandGroup) -> None:
 
         Without --group the command reads the whole book to find its apps. If there are more than N workflows, the last line names the
         --before that shows the next ones; with --json it is an object with group and before. A workflow that no living worker runs says
-        so, and which worker was seen last. The workflow of a schedule says whether the schedule is active, paused or deleted.
+        so, and which worker was seen last; so does one whose name no living worker has code of. The workflow of a schedule says whether
+        the schedule is active, paused or deleted.
 
         \b
             boki flow ls --book shop --status running --since 1h
@@ -185,9 +186,10 @@ def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, 
 
     if invocation.json:
         facts = listed_facts(one.seqnum, one.started, one.held) | {"group": group}
-        invocation.emit(facts | seen.facts(one.held) | ({"schedule": schedule} if schedule else {}))
+        invocation.emit(facts | seen.facts(one.held, one.started.name) | ({"schedule": schedule} if schedule else {}))
         return False
-    line, alone = listed_line(one.started, one.held, time_text(start_ms(one.started))), seen.text(one.held)
+    line = listed_line(one.started, one.held, time_text(start_ms(one.started)))
+    alone = seen.text(one.held, one.started.name)
     line += f"  schedule {schedule}" if schedule else ""
     reason = listed_reason(one.held)
     shown = shortened(reason, min(REASON, width - len(line) - len(alone) - 4))
@@ -217,7 +219,8 @@ def _register_show(group: CommandGroup) -> None:
         Exit code 2: there is no such workflow.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
-        (worker and unseen_ms of the worker of the app that was seen last), held_back_until_ms (null unless it is held back because
+        (worker and unseen_ms of the worker of the app that was seen last), has_code (whether a living worker has code of its name; null if
+        that is not known), held_back_until_ms (null unless it is held back because
         its process ended several times in a row while it ran), idle_claims (takeovers since it last recorded anything),
         version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, waits_for
         (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), open (timers, children and begun steps without
@@ -245,9 +248,11 @@ def _register_show(group: CommandGroup) -> None:
             lines = life_lines(found, time_text, full_stack=full_stack)
             if schedule:
                 lines.append(f"{'schedule'.ljust(10)}{schedule}")
-            if text := seen.text(found.held):
+            if text := seen.text(found.held, found.name):
                 lines.append(f"{'worker'.ljust(10)}{text}")
-            facts = life_facts(found) | seen.facts(found.held) | ({"schedule": schedule} if schedule else {})
+            facts = (
+                life_facts(found) | seen.facts(found.held, found.name) | ({"schedule": schedule} if schedule else {})
+            )
             show_facts(invocation, facts, *lines)
             return exit_codes.OK
 

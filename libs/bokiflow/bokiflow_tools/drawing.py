@@ -110,7 +110,7 @@ def workflows(book: str, group: str, found: Listing, seen: Living, query: dict[s
         seen: the workers of the app.
         query: the filters, for the link to the next page.
     """
-    rows = [_row(book, one, seen.text(one.held)) for one in found.rows]
+    rows = [_row(book, one, seen.text(one.held, one.started.name)) for one in found.rows]
     heads = [("Workflow", None), ("Call", None), ("Status", None), ("Started (UTC)", None), ("Took", "number")]
     head = make("tr", *(make("th", name, scope="col", class_=kind) for name, kind in heads))
     table: Node = make("p", "There is none.", class_="empty")

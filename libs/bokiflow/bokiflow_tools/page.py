@@ -95,7 +95,7 @@ async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
 async def _workflow(log: Log, book: str, id: str, visit: Visit) -> Content:
     found = await life_of(log, id)
     part = visit.whole("part")
-    alone = (await living(log, found.group)).text(found.held)
+    alone = (await living(log, found.group)).text(found.held, found.name)
     line = found.timeline
     now_ms = boki.SystemClock().now_ms()
     known = [drawing.where(book, drawing.place(book, id) if part else None), drawing.known(book, found, alone)]

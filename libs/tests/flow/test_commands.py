@@ -297,7 +297,7 @@ def test_start_by_name_is_run_by_a_worker_of_the_app(url: str, run: Run) -> None
     (found,) = lines(
         run("start", "steps", "--id", "y", "--args", '{"count": 2}', "--attribute", "k=v", "--book", "named", "--json")
     )
-    assert found == {"id": "y", "name": "steps", "group": "shop", "alive": False}
+    assert found == {"id": "y", "name": "steps", "group": "shop", "alive": False, "has_code": None}
     assert run("start", "steps", "--id", "x", "--args", "[3]", *where).out == "x\n", "it is the same call"
     assert run("start", "steps", "--id", "x", "--args", "[4]", *where).code == 2
     for wrong in (("--args", "3"), ("--args", "["), ("--attribute", "k"), ("--book", "nothing")):

@@ -57,9 +57,14 @@ async def test_a_worker_that_was_drained_is_not_alive(cluster: MemoryCluster) ->
 def test_programs_get_the_worker_that_was_seen_last() -> None:
     seen = Living({"v": NOW_MS - 7, "w": NOW_MS - SILENT_MS}, NOW_MS)
     last = {"worker": "v", "unseen_ms": 7}
-    assert seen.facts(InstanceState(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": last, "held_back_until_ms": None}
+    assert seen.facts(InstanceState(1, "w")) == {
+        "has_code": None,
+        "unseen_ms": SILENT_MS,
+        "last_seen": last,
+        "held_back_until_ms": None,
+    }
     assert seen.facts(InstanceState(1))["unseen_ms"] is None
-    none = {"unseen_ms": None, "last_seen": None, "held_back_until_ms": None}
+    none = {"has_code": None, "unseen_ms": None, "last_seen": None, "held_back_until_ms": None}
     assert Living({}, NOW_MS).facts(InstanceState(1, "w")) == none
 
 
@@ -85,10 +90,36 @@ def test_held_back_is_what_another_worker_has_not_claimed(
     assert ("3 times in a row" in seen.text(held)) is held_back
 
 
+@pytest.mark.parametrize(
+    ("code", "has_code"),
+    [
+        ({"v": {"ship"}, "w": {"pay"}}, True),
+        ({"v": {"ship"}}, None),  # w is of an older version, or has too many to name
+        ({"v": {"pay"}}, True),
+        ({"v": {"ship"}, "w": set()}, False),
+        ({"v": {"ship"}, "w": {"ship"}, "left": {"pay"}, "silent": {"pay"}}, False),
+    ],
+)
+def test_code_that_no_living_worker_has_is_named(code: dict[str, set[str]], has_code: bool | None) -> None:
+    names = {worker: frozenset(found) for worker, found in code.items()}
+    ages_ms = {"v": 0, "w": SILENT_MS - 1, "left": 0, "silent": SILENT_MS}
+    seen_at = {name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}
+    seen = Living(seen_at, NOW_MS, left=frozenset(["left"]), code=names)
+    for owner in ("", "v", "silent"):
+        text = seen.text(InstanceState(1, owner), "pay")
+        assert (text == "no living worker runs code named 'pay'") is (has_code is False)
+        assert seen.facts(InstanceState(1, owner), "pay")["has_code"] is has_code
+    assert seen.text(InstanceState(1, ended=ENDED), "pay") == ""
+    assert seen.has_code("boki.schedule") is seen.has_code("") is None
+    assert Living({}, NOW_MS, code=names).has_code("pay") is None
+
+
 async def test_workers_are_seen_by_their_heartbeats(cluster: MemoryCluster) -> None:
     shop = Shop()
     async with working(cluster, shop.app) as worker:
         await until(lambda: worker.name in worker._peers._members.alive())
         found = await living(worker.log, "shop")
+        assert found.code == {worker.name: frozenset(shop.app.names)} and found.has_code("steps")
+        assert "no living worker runs code" in found.text(InstanceState(1, worker.name), "stpes")
         assert list(found.seen) == [worker.name] and found.text(InstanceState(1, worker.name)) == ""
         assert (await living(worker.log, "other")).seen == {}

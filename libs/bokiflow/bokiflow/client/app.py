@@ -205,6 +205,11 @@ class App:
             name, call, Timing(cron, every_s, timezone, missed, late_s), attributes or {}
         )
 
+    @property
+    def names(self) -> list[str]:
+        """The names of this program's workflows, without Boki's own."""
+        return sorted(name for name in self._workflows if not name.startswith(RESERVED))
+
     def has(self, name: str) -> bool:
         """Return True if this program has a workflow of that name."""
         return name in self._workflows
@@ -217,7 +222,7 @@ class App:
         """
         found = self._workflows.get(name)
         if found is None:
-            known = sorted(name for name in self._workflows if not name.startswith(RESERVED))
+            known = self.names
             raise NotRegistered(
                 f"this program has no workflow {name!r}, it has {known}: import the module that defines it",
                 found=name,

@@ -137,7 +137,7 @@ class Worker:
         self.locks: Final = LockRoom(self.log)
         self.failed_attempts: Final = FailedAttempts()
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
-        self._peers: Final = Peers(self.log, app.group, name, lease_s)
+        self._peers: Final = Peers(self.log, app.group, name, lease_s, lambda: app.names)
         self.cancelled: Final = CancelledBodies(self.name)
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
         self._partitions: Final = partitions_of(self.log, app.group, self.name, self._changed, self._note_leaving)

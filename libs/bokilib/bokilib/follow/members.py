@@ -10,7 +10,7 @@ member that cannot append stops acting by itself, before others take over from i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
@@ -25,6 +25,9 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
 
+NAMES_BYTES: Final = 1024
+"""Bytes of names in a heartbeat, at most."""
+
 log = get_logger(__name__)
 
 
@@ -36,12 +39,14 @@ class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
         member: its name.
         leaving: the member takes no more work.
         lease_ms: how long others wait after the last heartbeat before they take the member for dead; 0 in records of older programs.
+        names: names of the work that it can do, for people; None if it does not say, or they are more than `NAMES_BYTES`.
     """
 
     group: str
     member: str
     leaving: bool = False
     lease_ms: int = 0
+    names: tuple[str, ...] | None = None
 
 
 PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
@@ -62,6 +67,7 @@ class Members:
         *,
         lease_s: float = lease_rules.LEASE_S,
         changed: Callable[[], None] | None = None,
+        names: Callable[[], Iterable[str]] | None = None,
     ) -> None:
         """Create a member that has not entered its group yet.
 
@@ -71,6 +77,7 @@ class Members:
             name: of this member, unique in the group.
             lease_s: others take this member for dead after so many seconds without a heartbeat. Members may have different leases.
             changed: called when a heartbeat was read, and when one of this member was acknowledged; not when a member falls silent.
+            names: returns the names of the work that this member can do now.
         """
         self.name: Final = name
         self._log = log
@@ -78,6 +85,7 @@ class Members:
         self._tag = tags.member(group)
         self._lease_s = lease_s
         self._changed = changed or (lambda: None)
+        self._names = names
         self._leaving = False
         self._acked_sent_s: float | None = None
         self._acked = 0
@@ -164,7 +172,10 @@ class Members:
         return seqnum
 
     def _heartbeat(self) -> Heartbeat:
-        return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000))
+        names = None if self._names is None else tuple(sorted(self._names()))
+        if names is not None and sum(len(name.encode()) for name in names) > NAMES_BYTES:
+            names = None
+        return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000), names)
 
     async def leave(self) -> int:
         """Append a heartbeat that says that this member takes no more work. It may release the work that it has later.

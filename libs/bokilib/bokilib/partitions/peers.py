@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -38,15 +38,22 @@ class Peers:
         lease_s: seconds of silence after which a member is dead.
     """
 
-    def __init__(self, log: Log, group: str, name: str | None, lease_s: float) -> None:
-        """`name`: None for a unique one."""
+    def __init__(
+        self,
+        log: Log,
+        group: str,
+        name: str | None,
+        lease_s: float,
+        names: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        """`name`: None for a unique one. `names`: see `Members`."""
         self._incarnations: Final = log.incarnations
         self._token: Final = log.incarnations.new_token()
         self._stem: Final = name or log.by[:NAME_CHARS] + self._token.removeprefix(log.by)
         self.name: Final = f"{self._stem}.{self._token}"
         self.since = 0
         self.lease_s: Final = lease_s
-        self._members: Final = Members(log, group, self.name, lease_s=lease_s)
+        self._members: Final = Members(log, group, self.name, lease_s=lease_s, names=names)
         self._left: Final[set[str]] = set()
         self._leaving: Final[dict[str, _Leaving]] = {}
         self._begun_s = 0.0

@@ -13,7 +13,7 @@ import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import Unreachable
 from bokilib.append.log import Log
-from bokilib.follow.members import Members
+from bokilib.follow.members import NAMES_BYTES, PICKER, Members
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event
@@ -48,6 +48,26 @@ async def test_the_heartbeat_of_a_member_not_heard_yet_is_kept_for_its_lease(clu
         await short._trim()
         found = [item.seqnum async for item in book.read(tags.member("g")) if not isinstance(item, boki.Gap)]
         assert found[0] == kept
+
+
+async def test_heartbeats_name_what_a_member_can_do_now_within_a_bound(cluster: MemoryCluster) -> None:
+    log = Log((await cluster.connect()).book("b"))
+    names: list[str] = []
+    member, silent = Members(log, "g", "a", names=lambda: names), Members(log, "g", "b")
+
+    async def named(one: Members) -> tuple[str, ...] | None:
+        record = await log.book.read_at(await one.beat())
+        assert record is not None
+        (event,) = PICKER.of(record.seqnum, await log.open(record))
+        return event.names
+
+    assert await named(member) == () and await named(silent) is None
+    names += ["pay", "pack"]
+    assert await named(member) == ("pack", "pay")
+    names[:] = ["ü" * (NAMES_BYTES // 2)]
+    assert await named(member) == tuple(names)
+    names += ["x"]
+    assert await named(member) is None
 
 
 async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> None:
