@@ -154,17 +154,10 @@ class Worker:
         self._draining: Final = Draining(self, app.group, self._partitions)
         histories = _histories(kept, history_s, failed_history_s, history_bytes)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
-        view = WorkerView(
-            self._partitions,
-            self._unread,
-            self._rounding,
-            self._executors,
-            self._takeover.aside,
-            self.is_mine,
-            self.locks,
-        )
+        owned = self._partitions, self._unread, self._rounding, self._executors
+        view = WorkerView(*owned, self._takeover.aside, self.is_mine, self.locks)
         self._upkeep: Final = Upkeep(self.log, app.group, collector, view)
-        self._open = self.finishing = self._entered = self._tidying = False
+        self._open = self.finishing = self._entered = self._tidying = self._ended = False
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
 
@@ -336,11 +329,23 @@ class Worker:
 
     async def _look(self, is_due: bool) -> None:
         """Run a round. One that is due also begins the work that no change of a partition announces."""
+        if self._peers.failed is not None:
+            self._end(self._peers.failed)
+            return
         if is_due:
             self._partitions.lost.clear()
         await self._round()
         if is_due and not self._tidying:
             self._spawn(self._tidy)
+
+    def _end(self, error: BokiError) -> None:
+        """Fail all calls that wait for results: no heartbeat can be appended any more, so other workers take everything over."""
+        if not self._ended:
+            self._ended = True
+            log.error(
+                "worker ended: it cannot reach its log any more, its calls fail", worker=self.name, error=repr(error)
+            )
+            self.flow.results.failed_all(error)
 
     def _round_failed(self, error: BokiError) -> None:
         log.warning(FAILED, worker=self.name, error=repr(error))

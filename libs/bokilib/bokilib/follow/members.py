@@ -57,6 +57,7 @@ class Members:
 
     Attributes:
         name: of this member, unique in its group. If another process has the same name, other members take the two for one member.
+        failed: the error after which no heartbeat can be appended any more, as when its client has ended; None before.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Members:
         self._namesakes: lease_rules.Observer | None = None
         """Heartbeats of other processes under the name of this member, by incarnation."""
         self._tasks: list[asyncio.Task[None]] = []
+        self.failed: BokiError | None = None
 
     async def __aenter__(self) -> Members:
-        self._leaving, self._acked_sent_s = False, None  # it may have been left before
+        self._leaving, self._acked_sent_s, self.failed = False, None, None  # it may have been left before
         begun = await self._log.book.now()
         self._listen()
         works = (self._follow(begun), self._beat_on())
@@ -199,6 +201,8 @@ class Members:
                 await self._trim()
             except BokiError as error:
                 if not error.retryable:
+                    self.failed = error
+                    self._changed()
                     raise
             await asyncio.sleep(lease_rules.beat_every(self._lease_s))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from boki_common.errors import BokiError
 from bokilib.append.log import Log
 from bokilib.follow.members import Members
 
@@ -73,6 +74,11 @@ class Peers:
     ) -> None:
         self._incarnations.stop(self._token)
         await self._members.__aexit__(kind, error, trace)
+
+    @property
+    def failed(self) -> BokiError | None:
+        """The error after which this member cannot show that it is alive (`Members.failed`); None before."""
+        return self._members.failed
 
     def settled(self) -> bool:
         """Return True after a whole lease, when all living members are known."""

@@ -518,6 +518,8 @@ class Consumer(Generic[T]):
             for owner in list(self._owners.values()):
                 owner.over()
             raise no_such_group(config, self._group)
+        if self._members.failed is not None:
+            raise self._members.failed
         if not self._members.may_act():
             for task in list(self._handling):
                 task.cancel()

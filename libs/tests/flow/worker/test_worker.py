@@ -796,6 +796,20 @@ async def test_what_is_started_between_a_claim_and_its_answer_is_run(cluster: Me
         assert await started[0].result() == 0
 
 
+@in_virtual_time
+async def test_calls_of_a_worker_whose_client_has_ended_fail_and_do_not_wait(shop: Shop) -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, shop.app, "w", lease_s=15) as worker:
+        waits = await worker.start(shop.wait.call(1), id="waits")
+        result = asyncio.create_task(waits.result())
+        await let_pass(7)
+        cluster._serving().model.cluster = "a restored copy"
+        cluster.disconnect()
+        with pytest.raises(boki.WrongCluster, match="open a new client"):
+            await result
+        with pytest.raises(boki.WrongCluster):
+            await waits.result()
+
+
 @pytest.mark.parametrize("goes_on", [False, True], ids=["it ends at once", "it goes on"])
 @in_virtual_time
 async def test_a_step_that_blocks_the_event_loop_is_named_in_one_warning(*, goes_on: bool) -> None:

@@ -56,7 +56,7 @@ async def test_heartbeats_name_what_a_member_can_do_now_within_a_bound(cluster: 
     member, silent = Members(log, "g", "a", names=lambda: names), Members(log, "g", "b")
 
     async def named(one: Members) -> tuple[str, ...] | None:
-        record = await log.book.read_at(await one.beat())
+        record = await log.book.read_prev(tags.member("g"), at_most=await one.beat())
         assert record is not None
         (event,) = PICKER.of(record.seqnum, await log.open(record))
         return event.names

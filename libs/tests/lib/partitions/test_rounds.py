@@ -104,7 +104,7 @@ async def test_only_a_loop_that_stood_still_is_late_and_no_round_that_took_long(
 
 @pytest.mark.parametrize("begins_s", [0.1, BEAT_S / 2, BEAT_S - 0.1, BEAT_S, BEAT_S + 0.1])
 @in_virtual_time
-async def test_a_loop_that_stood_still_is_reported_with_all_of_that_time_whenever_it_began(begins_s: float) -> None:
+async def test_a_loop_that_stood_still_is_reported_with_all_of_it_whenever_it_began(begins_s: float) -> None:
     looks = Looks()
     assert isinstance(looks.loop, VirtualTimeLoop)
     await let_pass(begins_s)

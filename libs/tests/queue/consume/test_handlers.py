@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from boki.testing import MemoryCluster
-from boki_common.errors import InvalidArgument
+from boki_common.errors import InvalidArgument, WrongCluster
 from boki_common.logs import configured
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -387,6 +387,24 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_proces
             released.set()
             await let_pass(5)
         assert await store.object("stock").value() is None, "its record expects a claim that is released"
+
+
+@in_virtual_time
+async def test_a_handler_whose_client_has_ended_raises_its_error() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        store = BokiStore((await cluster.connect()).book("shop"))
+        orders = await Queue.open(store.log, "orders", object, shards=1)
+
+        @orders.handler(store)
+        async def ship(order: Message[object], tx: Transaction) -> None:
+            raise AssertionError
+
+        running = asyncio.create_task(ship.run())
+        await let_pass(7)
+        cluster._serving().model.cluster = "a restored copy"
+        cluster.disconnect()
+        with pytest.raises(WrongCluster, match="open a new client"):
+            await running
 
 
 @in_virtual_time
