@@ -314,19 +314,21 @@ def trim(
 ) -> int:
     """Drop the oldest records of a book, for everybody and for ever. What is appended later is never touched.
 
-    Where nothing would be left of the book, or of the tag, the command asks on a terminal; elsewhere --yes is needed.
+    Where nothing would be left of the book, or of the tag, the command asks on a terminal; elsewhere --yes is needed. It does not
+    ask of records that are as old as --older-than says.
 
     Not for books of stores, queues and workflows: what they are is in old records, and they trim by themselves.
 
     \b
         boki trim --book flights --before 34359738371
         boki trim --book flights --tag carrier/UA --all
-        boki trim --book app --older-than 7d --yes
+        boki trim --book app --older-than 7d
     """
     if sum((before is not None, older_ms is not None, everything)) != 1:
         raise click.UsageError("expected one of --before SEQ, --older-than T, --all")
     kept = Range(before, since_ms=older_ms)
-    if not yes:
+    by_age = older_ms is not None and older_ms <= process.SystemClock().now_ms()
+    if not yes and not by_age:
         found: list[Doomed] = []
 
         async def look() -> int:

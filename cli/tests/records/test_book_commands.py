@@ -12,6 +12,7 @@ import pytest
 
 import boki
 from boki_cli.testing.commands import Terminal
+from boki_common.runtime.process import SystemClock
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -147,6 +148,18 @@ def test_a_trim_that_leaves_nothing_needs_a_yes(
     done = run_boki(*call, typed="y\n")
     assert (done.code, done.out) == (0, f"b{'' if tag is None else ', tag n/2'}: nothing is left\n")
     assert run_boki("read", *asked).out.splitlines() == ([] if tag is None else ['{"n": 1}'])
+
+
+def test_a_trim_by_age_asks_nothing_though_a_quiet_book_becomes_empty(
+    run_boki: RunCommandLine, memory_url: str
+) -> None:
+    """A job that runs each night needs no --yes, and does not fail in the first night after which nothing was appended."""
+    asked = ("--book", "b", "--url", memory_url)
+    run_boki("append", "-", *asked, "--format", "text", stdin=b"old")
+    time_ms = json.loads(run_boki("read", *asked, "--json").out)["time_ms"]
+    while SystemClock().now_ms() <= time_ms:
+        pass
+    assert run_boki("trim", *asked, "--older-than", str(time_ms + 1)).out == "b: nothing is left\n"
 
 
 def test_what_comes_while_a_trim_asks_is_kept(
