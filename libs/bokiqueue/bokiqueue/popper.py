@@ -22,7 +22,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime import confined
 from bokilib.append.log import Log
 from bokilib.errors import NotEncodable
-from bokilib.pauses import pauses
+from bokilib.pauses import retried
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
@@ -147,14 +147,7 @@ class ShardPopper:
 
     async def _fold_surely(self, position: int) -> PopState:
         """Fold as `_fold` does, and retry until the log answers: the pop is in the log, and no other caller gets its message."""
-        pause = pauses()
-        while True:
-            try:
-                return await self._fold(position)
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-            await asyncio.sleep(pause.next())
+        return await retried(lambda: self._fold(position))
 
     async def _fold(self, position: int) -> PopState:
         """Return the state with all records up to a position."""

@@ -28,7 +28,7 @@ from bokiflow.model.outcomes import Outcome, failed
 from bokiflow.runtime.commands import TakeLock
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
-from bokilib.pauses import pauses
+from bokilib.pauses import pauses, retried
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution, joined
@@ -148,15 +148,10 @@ class LockRoom:
         Returns:
             The entry to append, or the error that refuses it.
         """
-        pause = pauses()
-        while True:
-            try:
-                view = await lock_reading.read(self._log, ask.name)
-                break
-            except BokiError as error:
-                if not error.retryable:
-                    return failed(error)
-            await asyncio.sleep(pause.next())
+        try:
+            view = await retried(lambda: lock_reading.read(self._log, ask.name))
+        except BokiError as error:
+            return failed(error)
         entry = entry_of(ask, owner, age)
         if lock_rules.is_free(view.queue, ask.shared):
             return Ready(ask, entry, view.position, ask.try_ or not ask.again)

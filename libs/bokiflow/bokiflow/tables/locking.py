@@ -24,7 +24,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import xxhash
 
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import InvalidArgument
 from bokiflow.errors import LockRefused, NotInWorkflow
 from bokiflow.locks.locks import lock
 from bokiflow.model.lock_rules import NAME_BYTES
@@ -36,7 +36,7 @@ from bokiflow.tables.errors import WrittenUnlocked
 from bokiflow.tables.schema import Change, RowKey, TableRow, changed, check_cells, check_key, check_mode, put
 from bokiflow.tables.tables import Tables
 from bokiflow.tables.transactions import Transaction
-from bokilib.pauses import pauses
+from bokilib.pauses import retried
 from bokilib.records.codec import Json, JsonObject
 
 P = ParamSpec("P")
@@ -124,15 +124,11 @@ class LockingTransaction:
             return cast(TableRow, row)
 
         async def read_row(table: str, key: str) -> list[Any]:
-            pause = pauses()
-            while True:
-                try:
-                    tx = await tables.begin()
-                    return [await tx.get(table, key), tx.version(table, key)]
-                except BokiError as error:
-                    if not error.retryable:
-                        raise
-                await asyncio.sleep(pause.next())
+            async def attempt() -> list[Any]:
+                tx = await tables.begin()
+                return [await tx.get(table, key), tx.version(table, key)]
+
+            return await retried(attempt)
 
         cells, version = await self._step(read_row, *where)
         return TableRow(where, version, cells)
@@ -296,17 +292,13 @@ async def staged(
         raise NotInWorkflow("only code of a workflow stages rows for its parent; elsewhere: tables.transact")
 
     async def stage(*args: Any, **options: Any) -> dict[str, Any]:
-        pause = pauses()
-        while True:
-            try:
-                tx = await tables.begin()
-                result = as_json(await body(tx, *args, **options))
-                rows = [[*where, version, *_change(change)] for where, version, change in await tx.read_and_changed()]
-                return {"result": result, "rows": rows}
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-            await asyncio.sleep(pause.next())
+        async def attempt() -> dict[str, Any]:
+            tx = await tables.begin()
+            result = as_json(await body(tx, *args, **options))
+            rows = [[*where, version, *_change(change)] for where, version, change in await tx.read_and_changed()]
+            return {"result": result, "rows": rows}
+
+        return await retried(attempt)
 
     stage.__name__ = getattr(body, "__name__", "stage")
     step: Step[..., Any] = Step(stage, stage.__name__, StepOptions())

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument
 from bokilib.errors import AppendUnknown
+from bokilib.pauses import retried
 from bokilib.records.contribution import Contribution
 from bokiqueue import attempts
 from bokiqueue.errors import StaleReceipt
@@ -233,11 +234,5 @@ class Message(Generic[T]):
 
 async def outcome_of(unknown: AppendUnknown) -> bool:
     """Return True if an append of unknown outcome happened. It asks until the outcome is known."""
-    while True:
-        try:
-            found = await unknown.outcome(settle=True)
-        except BokiError as error:
-            if not error.retryable:
-                raise
-            continue
-        return type(found).__name__ == "Committed"
+    found = await retried(lambda: unknown.outcome(settle=True))
+    return type(found).__name__ == "Committed"
