@@ -216,7 +216,7 @@ class Log:
 
     def moved(self, expected: Expected, conflict: Conflict) -> dict[str, Moved]:
         """Return the expected streams that moved, by tag. Read each up to the Conflict's position before a decision."""
-        actual: Mapping[str | int, int | None] = conflict.facts.get("actual", {})
+        actual: Mapping[str, int | None] = conflict.facts.get("actual", {})
         return {one.tag: one for one in moved(expected, actual, conflict.facts.get("forgotten", ()))}
 
     async def open(self, record: boki.Record) -> Envelope:

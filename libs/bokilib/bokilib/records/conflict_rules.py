@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-Tag: TypeAlias = str | int
 Expected: TypeAlias = Mapping[str, int | None]
 """Expectations of an append: {tag: the highest seqnum that its stream may have, or None if it must never have had a record}."""
 
@@ -34,7 +33,7 @@ class Moved(NamedTuple):
     newest: int | None
 
 
-def moved(expected: Expected, actual: Mapping[Tag, int | None], forgotten: Iterable[Tag] = ()) -> list[Moved]:
+def moved(expected: Expected, actual: Mapping[str, int | None], forgotten: Iterable[str] = ()) -> list[Moved]:
     """Return the streams that moved, in the order of the expectations. Read them up to the Conflict's position.
 
     Args:

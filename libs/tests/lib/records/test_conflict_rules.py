@@ -8,7 +8,7 @@ from bokilib.records.conflict_rules import Claim, Moved, holder, moved
 def test_only_streams_that_are_newer_than_expected_moved() -> None:
     """`actual` lists all expected streams, also those whose expectation held and which did not move."""
     expected = {"held": 10, "new": 10, "never was": None, "is now": None, "equal": 7}
-    actual: dict[str | int, int | None] = {"held": 4, "new": 12, "never was": None, "is now": 11, "equal": 7}
+    actual: dict[str, int | None] = {"held": 4, "new": 12, "never was": None, "is now": 11, "equal": 7}
     assert moved(expected, actual) == [Moved("new", 11, 12), Moved("is now", 1, 11)]
 
 
