@@ -51,8 +51,8 @@ async def take(messages: AsyncIterator[Any], count: int) -> list[Any]:
 async def all_appended(consumer: Consumer[Any]) -> None:
     """Until what its owners have to append is in the log: its handlers take their time."""
     for owner in list(consumer._owners.values()):
-        while owner._sender is not None:
-            await asyncio.wait([owner._sender])
+        while owner._driver.busy:
+            await owner._driver.ended()
 
 
 async def round_of(queue: Queue[Any]) -> None:

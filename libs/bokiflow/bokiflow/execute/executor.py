@@ -45,14 +45,14 @@ from bokiflow.model.delivery_order import RecordedEvents, in_order, parts_left
 from bokiflow.model.flow_events import Attempted, Incoming
 from bokiflow.model.history_fold import History, bytes_of
 from bokiflow.model.outcomes import Outcome, failed
-from bokiflow.model.record_batcher import AROUND_BYTES, Batch, BatchEntry, RecordBatcher, size_of
+from bokiflow.model.record_batcher import AROUND_BYTES, BatchEntry, EventBatch, RecordBatcher, delivers, size_of
 from bokiflow.model.stacks import stuck
 from bokiflow.runtime import transactional
 from bokiflow.runtime.calls import Workflow
 from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer, SnapshotRead, TakeLock
 from bokiflow.runtime.instance import Instance, PendingCall
 from bokiflow.runtime.transactional import ReadyTransaction, TransactionCommit
-from bokilib.pauses import pauses
+from bokilib.pauses import retried
 
 
 class CheckpointRequests:
@@ -370,7 +370,7 @@ class Executor:
                 elif self.instance.reads.waiting and not self._ending:
                     self._read_log()
                 return
-            if batch.entries:
+            if batch.items:
                 self._builder.prepare(batch, self.instance)
                 self._operate(partial(self._builder.append, batch), partial(self._appended, batch))
             else:
@@ -393,7 +393,7 @@ class Executor:
         exclusive: bool = False,
         stopped: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin an operation.
+        """Begin an operation. No `Driver` runs it, since `then` runs the code, which only a callback of the event loop may do.
 
         Args:
             work: the append or read.
@@ -439,7 +439,7 @@ class Executor:
         else:
             self._block(error)
 
-    def _appended(self, batch: Batch[_After], result: tuple[int | None, list[tuple[str, str]]]) -> None:
+    def _appended(self, batch: EventBatch[_After], result: tuple[int | None, list[tuple[str, str]]]) -> None:
         seqnum, taken = result
         if seqnum is None:
             self.park()
@@ -447,17 +447,17 @@ class Executor:
         for key, child in taken:
             reused = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
             self._inbox.put(BodyEnded(key, failed(reused)))
-        for entry in batch.entries:
+        for entry in batch.items:
             if isinstance(entry.event, events.Unlocked):
                 self._host.locks.touched(entry.event.name)
             elif isinstance(entry.event, events.Queued):
                 self._lock_entry_appended(entry.event, seqnum)
         self._builder.appended(batch, seqnum)
-        if batch.delivers:
+        if delivers(batch):
             self.instance.reads.cursor = max(self.instance.reads.cursor, seqnum)
         self._recorded(batch, seqnum)
 
-    def _recorded(self, batch: Batch[_After], seqnum: int) -> None:
+    def _recorded(self, batch: EventBatch[_After], seqnum: int) -> None:
         """Let happen what waited for a batch, which is in the log."""
         for after in batch.after:
             if isinstance(after, events.Ended):
@@ -787,11 +787,7 @@ async def read_all(reads: Sequence[SnapshotRead], place: int) -> list[Any]:
 
 
 async def _read(one: SnapshotRead, place: int) -> Any:
-    pause = pauses()
-    while True:
-        try:
-            return await one.read(place)
-        except BokiError as error:
-            if not error.retryable:
-                raise CannotLook(f"what a workflow looks at cannot be read: {type(error).__name__}: {error}") from error
-        await asyncio.sleep(pause.next())
+    try:
+        return await retried(lambda: one.read(place))
+    except BokiError as error:
+        raise CannotLook(f"what a workflow looks at cannot be read: {type(error).__name__}: {error}") from error

@@ -21,7 +21,7 @@ from bokiflow.model.delivery_order import end_of
 from bokiflow.model.flow_events import Restarted, Started
 from bokiflow.model.lock_rules import Enqueued
 from bokiflow.model.outcomes import Outcome
-from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, Batch, BatchEntry, size_of, within_bounds
+from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, BatchEntry, EventBatch, size_of, within_bounds
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.runtime.instance import Instance
 from bokilib.records import tags
@@ -89,15 +89,15 @@ class RecordBuilder:
 
     # -- records
 
-    def prepare(self, batch: Batch[Any], instance: Instance) -> None:
+    def prepare(self, batch: EventBatch[Any], instance: Instance) -> None:
         """Set the arguments and the time of the children that a batch starts."""
-        for entry in batch.entries:
+        for entry in batch.items:
             start = self._starts.get(id(entry.event))
             if start is not None and start.workflow is not None and isinstance(entry.event, events.Invoked):
                 started = _child(instance, entry.event, start, self._start, self._host.spans)
                 self._children[id(entry.event)] = _Child(started, entry.event.key)
 
-    async def append(self, batch: Batch[Any]) -> tuple[int | None, list[tuple[str, str]]]:
+    async def append(self, batch: EventBatch[Any]) -> tuple[int | None, list[tuple[str, str]]]:
         """Append a batch, without the starts of children whose ids are in use.
 
         Returns:
@@ -115,9 +115,9 @@ class RecordBuilder:
                     return None, failed
                 failed += taken
 
-    def _record(self, batch: Batch[Any]) -> Contribution:
+    def _record(self, batch: EventBatch[Any]) -> Contribution:
         parts: list[Contribution] = []
-        for entry in batch.entries:
+        for entry in batch.items:
             event = entry.event
             if isinstance(event, events.Ended):
                 parts.extend(self._end(event))
@@ -168,9 +168,9 @@ class RecordBuilder:
                     taken.append((child.key, child.started.id))
         return taken
 
-    def appended(self, batch: Batch[Any], seqnum: int) -> None:
+    def appended(self, batch: EventBatch[Any], seqnum: int) -> None:
         """Run the children that a record has started here."""
-        for entry in batch.entries:
+        for entry in batch.items:
             self._starts.pop(id(entry.event), None)
             self._lock_entries.pop(id(entry.event), None)
             child = self._children.pop(id(entry.event), None)

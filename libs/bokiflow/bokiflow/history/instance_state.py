@@ -10,13 +10,14 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from bokiflow.model.flow_events import PICKER, AnyFlowEvent, Claimed, Ended, PartitionCheckpoint, Started, Tombed
 from bokiflow.model.record_batcher import RECORD_BYTES
+from bokilib.append.batches import Batches
 from bokilib.records.events import Envelope
 from bokilib.records.tags import partition_of
 
@@ -107,26 +108,16 @@ def checkpoint(
     group: str, partition: int, ids: Mapping[str, int], covers: int, collected: int, limit: int = IDS_BYTES
 ) -> list[PartitionCheckpoint]:
     """Return the parts of a checkpoint of a partition."""
-    parts = list(_parts(ids, limit)) or [[]]
+    batches: Batches[str, None] = Batches(limit)
+    for id in ids:
+        batches.add(id, len(id.encode()) + _START_BYTES)
+    parts = [batch.items for batch in batches]
     return [
         PartitionCheckpoint(
             group, partition, tuple(part), covers, tuple(ids[id] for id in part), at, len(parts), collected
         )
         for at, part in enumerate(parts)
     ]
-
-
-def _parts(ids: Mapping[str, int], limit: int) -> Iterator[list[str]]:
-    part: list[str] = []
-    size = 0
-    for id in ids:
-        size += len(id.encode()) + _START_BYTES
-        if part and size > limit:
-            yield part
-            part, size = [], len(id.encode()) + _START_BYTES
-        part.append(id)
-    if part:
-        yield part
 
 
 Status: TypeAlias = Literal["running", "blocked", "completed", "failed", "cancelled"]

@@ -1,4 +1,4 @@
-"""The batcher of a workflow's events: it fills the next record while one append is in flight. Pure.
+"""The batcher of a workflow's events: they are batched as `bokilib.append.batches` says, one record in flight. Pure.
 
 - A record names its `seen`: the last message from other processes that was delivered before the record's first delivery. So a record with
   a delivery is closed before the next message is delivered.
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from boki_common.limits import RECORD_TAGS
 from bokiflow.model.outcomes import Outcome, failed
+from bokilib.append.batches import Batch, Batches
 from bokilib.errors import AtomicTooLarge
 from bokilib.records.contribution import ATOMIC_BYTES
 from bokilib.records.events import Event
@@ -64,49 +65,44 @@ class BatchEntry(NamedTuple):
     note: bool = False
 
 
-class Batch(Generic[A]):
-    """The entries of a record, and in `after` the actions that wait until it is in the log."""
+EventBatch: TypeAlias = Batch[BatchEntry, A]
+"""The entries of a record, and in `after` the actions that wait until it is in the log."""
 
-    def __init__(self, seen: int) -> None:
-        self.seen = seen
-        self.entries: list[BatchEntry] = []
-        self.after: list[A] = []
-        self.size = 0
-        self.tags = 0
 
-    @property
-    def delivers(self) -> bool:
-        return any(entry.delivers for entry in self.entries)
+def delivers(batch: EventBatch[A]) -> bool:
+    """Return whether an entry of a batch was delivered to the code."""
+    return any(entry.delivers for entry in batch.items)
 
-    @property
-    def due(self) -> bool:
-        """True if the record has to be appended."""
-        return any(not entry.lazy for entry in self.entries)
+
+def _due(batch: EventBatch[A]) -> bool:
+    """Return whether a batch has to be appended."""
+    return any(not entry.lazy for entry in batch.items)
 
 
 class RecordBatcher(Generic[A]):
     """The batcher. See the module.
 
     Attributes:
-        seen: the seqnum of the last message from other processes that was delivered.
         bytes: the approximate size of the history with all added events.
         held: the entries that are held back; they are never appended.
     """
 
     def __init__(self, seen: int, history_bytes: int = 0) -> None:
-        self.seen = seen
         self.bytes = history_bytes
         self.held: Final[list[BatchEntry]] = []
         self._holds = False
-        self._closed: deque[Batch[A]] = deque()
-        self._open: Batch[A] = Batch(seen)
+        self._batches: Final[Batches[BatchEntry, A]] = Batches(RECORD_BYTES, TAGS, seen=seen)
+
+    @property
+    def seen(self) -> int:
+        """The seqnum of the last message from other processes that was delivered."""
+        return self._batches.open.seen
 
     def saw(self, seqnum: int) -> None:
         """Prepare for the delivery of a message from another process."""
-        if self._open.delivers:
-            self._close()
-        self.seen = max(self.seen, seqnum)
-        self._open.seen = self.seen
+        if delivers(self._batches.open):
+            self._batches.close()
+        self._batches.open.seen = max(self.seen, seqnum)
 
     def add(self, entry: BatchEntry) -> None:
         """Add an entry. The effects of a delivery are added right after it."""
@@ -115,17 +111,12 @@ class RecordBatcher(Generic[A]):
             return
         size = size_of(entry.event) + entry.more_bytes
         self.bytes += size + AROUND_BYTES
-        full = self._open.size + size > RECORD_BYTES or self._open.tags + entry.tags > TAGS
-        if full and self._open.entries:
-            self._close()
-        self._open.entries.append(entry)
-        self._open.size += size
-        self._open.tags += entry.tags
+        self._batches.add(entry, size, entry.tags)
 
     def when_appended(self, action: A) -> None:
         """Do an action once all entries are in the log; never, if one of them is held back."""
         if not self.held:
-            self._open.after.append(action)
+            self._batches.open.after.append(action)
 
     def hold(self, stays: Callable[[A], bool]) -> None:
         """Hold back entries that begin steps that run at most once, and all later effects, from now on.
@@ -134,52 +125,43 @@ class RecordBatcher(Generic[A]):
             stays: returns True for an action that may happen although earlier entries are held back.
         """
         self._holds = True
-        for batch in (*self._closed, self._open):
-            entries, batch.entries = batch.entries, []
+        for batch in self._batches:
+            entries, batch.items = batch.items, []
             for entry in entries:
-                (self.held if self._is_held(entry) else batch.entries).append(entry)
+                (self.held if self._is_held(entry) else batch.items).append(entry)
             if self.held:
                 batch.after = [action for action in batch.after if stays(action)]
-        self._closed = deque(batch for batch in self._closed if batch.entries or batch.after)
+        self._batches.closed = deque(batch for batch in self._batches.closed if batch.items or batch.after)
 
     def _is_held(self, entry: BatchEntry) -> bool:
         return entry.begins or (bool(self.held) and not entry.delivers and not entry.note)
 
     def drop(self, event_key: str) -> None:
         """Drop the lazy events of this key."""
-        self._open.entries = [
-            entry for entry in self._open.entries if not (entry.lazy and getattr(entry.event, "key", "") == event_key)
+        batch = self._batches.open
+        batch.items = [
+            entry for entry in batch.items if not (entry.lazy and getattr(entry.event, "key", "") == event_key)
         ]
 
-    def next(self) -> Batch[A] | None:
+    def next(self) -> EventBatch[A] | None:
         """Return the next batch to append, or whose actions are due; None if there is none."""
-        if self._closed:
-            return self._closed.popleft()
-        if self._open.due or self._open.after:
-            return self._take_open()
-        return None
+        if self.is_empty:
+            return None
+        closed, batch = bool(self._batches.closed), self._batches.take()
+        if not (closed or _due(batch)):  # lazy events only, which join the next record
+            rest = self._batches.open
+            rest.items, rest.size, batch.items, batch.size = batch.items, batch.size, [], 0
+        return batch
 
     @property
     def has_open_batch(self) -> bool:
         """True if the open record has to be appended and may be filled further."""
-        return self._open.due
+        return _due(self._batches.open)
 
     @property
     def is_empty(self) -> bool:
         """True if no entry or action waits for an append."""
-        return not (self._closed or self._open.due or self._open.after)
-
-    def _take_open(self) -> Batch[A]:
-        found = self._open
-        self._open = Batch(self.seen)
-        if not found.due:  # lazy events only, which join the next record
-            self._open.entries, found.entries = found.entries, []
-            self._open.size, found.size = found.size, 0
-        return found
-
-    def _close(self) -> None:
-        self._closed.append(self._open)
-        self._open = Batch(self.seen)
+        return not (self._batches.closed or self.has_open_batch or self._batches.open.after)
 
 
 def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:

@@ -13,7 +13,7 @@ All times are by the log's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokiflow.model.flow_events import AnyFlowEvent, Ended, Tombed
 from bokiflow.model.outcomes import Failure, Outcome
 from bokiflow.model.record_batcher import RECORD_BYTES, size_of
+from bokilib.append.batches import Batches
 from bokilib.records.tags import partition_of
 from bokilib.retention.checkpoint_rules import Ages
 
@@ -302,24 +303,17 @@ def _without_outcome(ended: Ended) -> Ended:
     return msgspec.structs.replace(ended, outcome=Outcome(None, short))
 
 
-def batches(several: Iterable[tuple[EndedWorkflow, Tombed]]) -> Iterator[list[tuple[EndedWorkflow, Tombed]]]:
+def batches(several: Iterable[tuple[EndedWorkflow, Tombed]]) -> list[list[tuple[EndedWorkflow, Tombed]]]:
     """Divide tombs, in order, into as few records as can have them: up to 254 tombs of one partition in a record."""
-    batch: list[tuple[EndedWorkflow, Tombed]] = []
-    size = tags = 0
+    found: Batches[tuple[EndedWorkflow, Tombed], None] = Batches(RECORD_BYTES, RECORD_TAGS, RECORD_EXPECTATIONS)
     partitions: set[int] = set()
     for one, event in several:
-        more_tags = 1 + len(one.ended.attributes) + (one.partition not in partitions)
-        more = size_of(event)
-        full = tags + more_tags > RECORD_TAGS or len(batch) + 1 > RECORD_EXPECTATIONS or size + more > RECORD_BYTES
-        if batch and full:
-            yield batch
-            batch, size, tags, partitions = [], 0, 0, set()
-            more_tags = 2 + len(one.ended.attributes)
-        batch.append((one, event))
-        size, tags = size + more, tags + more_tags
+        size, tags = size_of(event), 1 + len(one.ended.attributes)
+        if not found.fits(size, tags + (one.partition not in partitions), 1):
+            partitions.clear()  # it begins a batch, which has no stream of a partition yet
+        found.add((one, event), size, tags + (one.partition not in partitions), 1)
         partitions.add(one.partition)
-    if batch:
-        yield batch
+    return [batch.items for batch in found if batch.items]
 
 
 class TrimMarks:

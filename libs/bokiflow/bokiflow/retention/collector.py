@@ -48,6 +48,7 @@ from bokiflow.retention.collect_rules import (
     Measured,
     TrimMarks,
 )
+from bokilib.append.batches import Batches
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
@@ -546,8 +547,7 @@ class Collector:
 
     async def _append(self, due: Sequence[int], claims: Mapping[int, int], place: int) -> None:
         """Append the checkpoints of partitions, several in one record as far as they fit."""
-        together: list[Contribution] = []
-        size = 0
+        batches: Batches[Contribution, None] = Batches(RECORD_BYTES)
         for one in due:
             ids = self._folds[one].ids
             if not ids:
@@ -556,14 +556,11 @@ class Collector:
             tag = tags.flow_part(self._group, one)
             expect: dict[str, int | None] = {tags.flow_partition_owner(self._group, one): claims[one]}
             for event in events:
-                more = size_of(event)
-                if together and (size + more > RECORD_BYTES or len(events) > 1):
-                    await self._log.append(joined(together), seen=place, settle=True)
-                    together, size = [], 0
-                together.append(Contribution((tag,), expect, (event,)))
-                size += more
-        if together:
-            await self._log.append(joined(together), seen=place, settle=True)
+                if len(events) > 1:
+                    batches.close()
+                batches.add(Contribution((tag,), expect, (event,)), size_of(event))
+        while batches:
+            await self._log.append(joined(batches.take().items), seen=place, settle=True)
 
     # -- running workflows
 

@@ -1,1 +1,1 @@
-"""Appends to a book: `log` (the log of a book), then `fence` (one holder at a time) and `atomic` (one record of several libraries)."""
+"""Appends to a book: `log`, `fence` (one holder), `atomic` (one record of several libraries), `batches` and `batcher` (of callers)."""

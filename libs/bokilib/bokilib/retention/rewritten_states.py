@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from boki_common.errors import Conflict
 from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
+from bokilib.append.batches import Batches
 from bokilib.append.log import Log
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.contribution import Contribution
@@ -42,15 +43,10 @@ def batches(loads: Sequence[Load], *, bytes_limit: int = REWRITTEN_BYTES) -> lis
 
     A load that is too large for one record is a group of its own; its library appends it in parts.
     """
-    found: list[list[Load]] = []
-    size = tags = expectations = 0
+    found: Batches[Load, None] = Batches(bytes_limit, RECORD_TAGS - 1, RECORD_EXPECTATIONS - 1)
     for load in loads:
-        size, tags, expectations = size + load.size, tags + load.tags, expectations + load.expectations
-        if not found or size > bytes_limit or tags >= RECORD_TAGS or expectations >= RECORD_EXPECTATIONS:
-            found.append([])
-            size, tags, expectations = load.size, load.tags, load.expectations
-        found[-1].append(load)
-    return found
+        found.add(load, load.size, load.tags, load.expectations)
+    return [batch.items for batch in found if batch.items]
 
 
 class State(NamedTuple):

@@ -30,6 +30,7 @@ import boki
 from boki_common.background_tasks import leave_behind
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import NAMED, get_logger
+from bokilib.append.batcher import AppendBatcher
 from bokilib.append.fence import PICKER as CLAIMS
 from bokilib.append.log import Log, Read
 from bokilib.errors import Fenced
@@ -50,7 +51,7 @@ from bokiqueue.model.events import PICKER, Config, Item
 from bokiqueue.model.rebalance_rules import fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
-from bokiqueue.push.producer import AppendBatcher, Producer
+from bokiqueue.push.producer import Producer
 from bokiqueue.settings import VersionedConfig, no_such_group
 from bokiqueue.shard.shard_owner import Member, ShardOwner, members_of
 
@@ -122,7 +123,7 @@ class Consumer(Generic[T]):
         self.found = found
         self._producers = dead_letters
         self._letters: tuple[str, Producer] | None = None
-        self.batcher: Final = AppendBatcher(opened, settle=True)
+        self.batcher: Final = AppendBatcher(opened, "bokiqueue batcher", settle=True)
         self._log = opened
         self.origin: Final = opened.origin(f"queue {found.config.queue!r}")
         self._member = Member(who, opened.incarnations.new_token(), carry_ms, only, backoff_s)

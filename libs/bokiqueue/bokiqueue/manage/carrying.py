@@ -22,6 +22,7 @@ import msgspec
 
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
+from bokilib.append.batches import Batches
 from bokilib.append.fence import Fence
 from bokilib.append.log import Log, Read
 from bokilib.errors import Fenced, UnknownEvent
@@ -44,7 +45,7 @@ from bokiqueue.model.events import (
     shard_id,
 )
 from bokiqueue.model.items import GROUP
-from bokiqueue.model.old_rules import SetPartBuilder, WaitingMessage, is_finished, is_old
+from bokiqueue.model.old_rules import PART_BYTES, WaitingMessage, is_finished, is_old, size_of
 from bokiqueue.model.rebalance_rules import NOBODY, carried_scope, fence_name
 from bokiqueue.model.shard_state import Progress, fold, fold_group
 from bokiqueue.popper import ShardPopper
@@ -301,15 +302,15 @@ class _SetRewrite:
         )
         if self.covers <= self._before.covers and not (self._before.covers and self._turn.is_old(self._before.time_ms)):
             return
-        part = SetPartBuilder()
+        parts: Batches[WaitingMessage, None] = Batches(PART_BYTES)
         async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
             if come and all(is_finished(one.id, group) for group in come):
                 continue
-            if not part.takes(one):
-                await self._append(part.cut(), last=False)
-                part.takes(one)
-        if part.items:
-            await self._append(part.cut(), last=True)
+            parts.add(one, size_of(one))
+            if parts.closed:
+                await self._append(parts.take().items, last=False)
+        if parts:
+            await self._append(parts.take().items, last=True)
 
     async def _append(self, items: Sequence[WaitingMessage], *, last: bool) -> None:
         """Append one part, which expects the part before it."""

@@ -72,25 +72,3 @@ class RewriteTimer:
         """Return True if rewriting is due from now on."""
         self.due = self.due or is_old(self._since_ms, now_ms, self._carry_ms)
         return self.due
-
-
-class SetPartBuilder:
-    """The messages of the next part of a set."""
-
-    def __init__(self) -> None:
-        self.items: list[WaitingMessage] = []
-        self._size = 0
-
-    def takes(self, one: WaitingMessage) -> bool:
-        """Add a message and return True, or return False if there is no room for it."""
-        size = size_of(one)
-        if self.items and self._size + size > PART_BYTES:
-            return False
-        self.items.append(one)
-        self._size += size
-        return True
-
-    def cut(self) -> list[WaitingMessage]:
-        """Return the messages of the part, and begin the next one."""
-        found, self.items, self._size = self.items, [], 0
-        return found

@@ -18,6 +18,7 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError
+from bokilib.append.batcher import Driver
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokiqueue import settings
@@ -66,32 +67,27 @@ class DuplicateFinder:
         self._dropped: frozenset[int] = frozenset()
         self._verdicts: dict[Id, bool] = {}
         self._waiting: deque[tuple[Id, asyncio.Future[bool | None]]] = deque()
-        self._reading: asyncio.Task[None] | None = None
+        self._reader: Final = Driver(self._read_all, "bokiqueue copies")
 
     async def is_copy(self, id: Id) -> bool | None:
         """Return True if a message that this process pushed is a duplicate; None if that could not be found out."""
-        loop = asyncio.get_running_loop()
-        verdict: asyncio.Future[bool | None] = loop.create_future()
+        verdict: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((id, verdict))
-        if self._reading is None:
-            self._reading = loop.create_task(self._read_all(), name="bokiqueue copies")
+        self._reader.wake()
         return await verdict
 
     async def _read_all(self) -> None:
-        try:
-            while self._waiting:
-                several, self._waiting = self._waiting, deque()
-                try:
-                    await self._read_up_to(max(id.seqnum for id, _ in several))
-                except BokiError:  # the pushes are in the log anyway
-                    pass
-                finally:
-                    for id, verdict in several:
-                        found = self._verdicts.pop(id, None)
-                        if not verdict.done():
-                            verdict.set_result(found)
-        finally:
-            self._reading = None
+        while self._waiting:
+            several, self._waiting = self._waiting, deque()
+            try:
+                await self._read_up_to(max(id.seqnum for id, _ in several))
+            except BokiError:  # the pushes are in the log anyway
+                pass
+            finally:
+                for id, verdict in several:
+                    found = self._verdicts.pop(id, None)
+                    if not verdict.done():
+                        verdict.set_result(found)
 
     async def _read_up_to(self, last: int) -> None:
         if self._window is None:

@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict, OutcomeUnknown
 from boki_common.logs import get_logger
+from bokilib.append.batcher import AppendBatcher, Driver, Placed
 from bokilib.append.fence import Claimed, Fence
 from bokilib.append.log import Log
 from bokilib.append.log_clock import LogClock
 from bokilib.errors import Fenced
 from bokilib.follow.follower import Follower
-from bokilib.pauses import pauses
+from bokilib.pauses import retried
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim
 from bokilib.records.contribution import Contribution
@@ -47,7 +49,7 @@ from bokiqueue.model.rebalance_rules import CARRIED, LEFT, NOBODY, careful, fenc
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.model.shard_state import Progress
 from bokiqueue.own_loop import check_here
-from bokiqueue.push.producer import AppendBatcher, Producer
+from bokiqueue.push.producer import Producer
 from bokiqueue.settings import VersionedConfig
 from bokiqueue.shard.arrivals import ArrivalReader
 
@@ -128,21 +130,20 @@ class Outbox:
         return future
 
     def _waiters(self) -> list[asyncio.Future[None]]:
-        """Return the futures of all who wait for this record."""
-        return [*self._waiting, *(future for letter in self.letters for future in letter.waiting)]
+        """Return the futures of all who still wait for this record."""
+        waiting = (*self._waiting, *(future for letter in self.letters for future in letter.waiting))
+        return [future for future in waiting if not future.done()]
 
     def succeed(self) -> None:
         """Tell those who wait that the record is in the log."""
         for future in self._waiters():
-            if not future.done():
-                future.set_result(None)
+            future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Tell those who wait why the record is not in the log."""
         for future in self._waiters():
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # not awaiting it is no mistake
+            future.set_exception(error)
+            future.exception()  # not awaiting it is no mistake
 
     def __bool__(self) -> bool:
         return bool(self.delivered or self.acks or self.nacks or self.letters)
@@ -155,14 +156,10 @@ class Outbox:
 
     def overflow(self) -> Outbox:
         """Remove and return the dead letters that do not fit one record, with their callers."""
+        fit = sum(size <= DEAD_BYTES for size in accumulate(letter.size for letter in self.letters)) or 1
         rest = Outbox()
-        size = 0
-        for number, letter in enumerate(self.letters):
-            size += letter.size
-            if size > DEAD_BYTES and number:
-                rest.letters.extend(self.letters[number:])
-                del self.letters[number:]
-                break
+        rest.letters.extend(self.letters[fit:])
+        del self.letters[fit:]
         return rest
 
     def contribution(self, id: str, tag: str, expect: dict[str, int | None]) -> Contribution:
@@ -280,7 +277,7 @@ class ShardOwner:
         self._rate = RateLimit(config.limits.per_second / config.shards, self._now_s())
         self._schedule: DeliverySchedule | None = None
         self._outbox = Outbox()
-        self._sender: asyncio.Task[None] | None = None
+        self._driver: Final = Driver(self._send_all, "bokiqueue owner")
         self._giving = False
         self._ended: Final = asyncio.Event()  # of all who wait at once: two drains may
         self._arrivals: ArrivalReader | None = None
@@ -359,16 +356,15 @@ class ShardOwner:
             last: the claim to replace, if `take` was not called.
         """
         self._last = self._last or last
-        pause = pauses()
-        while not self.fence.claim:
-            try:
+
+        async def claim() -> None:
+            if not self.fence.claim:
                 await self.fence.take(self._last)
-            except Fenced:
-                return
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(pause.next())
+
+        try:
+            await retried(claim)
+        except Fenced:
+            return
         await self._append_release()
 
     @property
@@ -407,7 +403,7 @@ class ShardOwner:
         self._giving = True
         self._return_prefetched()
         self.expire()
-        while self.claim and (self.in_flight or self._sender is not None):
+        while self.claim and (self.in_flight or self._driver.busy):
             await self._until_something_ends()
             self.expire()  # before the next look: the last message in flight may go here
         await self.leave()
@@ -416,27 +412,19 @@ class ShardOwner:
         """Release the shard once decisions are in the log; messages in flight are redelivered at once."""
         self._giving = True
         self._return_prefetched()
-        while self._sender is not None and not self._sender.done():
-            await asyncio.wait([self._sender])
+        while self._driver.busy:
+            await self._driver.ended()
         if self.claim:
             await self._append_release()
             self.over()
 
     async def _append_release(self) -> None:
         """Append that no member owns the shard; retry until the log answers."""
-        pause = pauses()
-        while True:
-            try:
-                await self._log.append(self._release(), settle=True)
-            except Conflict:
-                return  # another owner took it already
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-            else:
-                self.released = True
-                return
-            await asyncio.sleep(pause.next())
+        try:
+            await retried(lambda: self._log.append(self._release(), settle=True))
+        except Conflict:
+            return  # another owner took it already
+        self.released = True
 
     def _release(self) -> Contribution:
         """Return the claim for no member. Messages in flight are redelivered without a failed attempt.
@@ -460,7 +448,7 @@ class ShardOwner:
         for id in self._owned().not_begun():
             self._return(id)
         if self._outbox:
-            self._send()
+            self._driver.wake()
 
     def _return(self, id: Id) -> None:
         """Queue that a message is redelivered at once, without a failed attempt."""
@@ -470,8 +458,8 @@ class ShardOwner:
 
     async def _until_something_ends(self) -> None:
         """Wait until a decision is in the log, or a lease runs out."""
-        if self._sender is not None:
-            await asyncio.wait([self._sender])
+        if self._driver.busy:
+            await self._driver.ended()
             return
         self._ended.clear()
         deadline_s = self._owned().next_deadline_s()
@@ -487,10 +475,7 @@ class ShardOwner:
         Callers that wait for a record on its way get OutcomeUnknown; those of later decisions get Fenced.
         """
         self._stop_reading()
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
-            self._sender = None  # a task that is cancelled before it begins does not reset it
+        await self._driver.close()
         self.claim = 0
         self._outbox.fail(self.fence.over())
 
@@ -545,7 +530,7 @@ class ShardOwner:
         delivered = self._owned().accompanied()
         if delivered is not None:
             self._outbox.delivered.append(delivered)
-            self._send()
+            self._driver.wake()
 
     def postpone_alone(self, now_s: float) -> None:
         """Let messages that are delivered alone wait: the member has others that do not end."""
@@ -559,7 +544,7 @@ class ShardOwner:
             return []
         self._rate.take(len(batch.deliveries), now_s)
         self._outbox.delivered.append(batch.delivered)
-        self._send()
+        self._driver.wake()
         if not batch.logged_first:
             return batch.deliveries
         self._outbox.appended().add_done_callback(lambda done: self._delivered(batch, done))
@@ -584,7 +569,7 @@ class ShardOwner:
             log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
         letter = DeadLetter(id, item, part, len(failure.error) + len(failure.stack))
         self._outbox.letters.append(letter)
-        self._send()
+        self._driver.wake()
         return letter
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
@@ -624,7 +609,7 @@ class ShardOwner:
         self._owned().purge(start)
         self._checkpoints.begins(start, self._owned().progress)
         if self._checkpoints.first:
-            self._send()
+            self._driver.wake()
 
     def _limit(self, config: Config) -> None:
         """Apply the limits of the settings."""
@@ -646,7 +631,7 @@ class ShardOwner:
         for id in schedule.expired(self._now_s() if now_s is None else now_s):
             if id in schedule.progress.guarded:
                 self._return(id)
-                self._send()
+                self._driver.wake()
             else:
                 schedule.expires(id)
                 self._one_ended()
@@ -684,7 +669,7 @@ class ShardOwner:
         self.check(receipt)
         self._owned().pin(receipt.id)
         self._outbox.acks.append(receipt.id)
-        self._send()
+        self._driver.wake()
         return self._outbox.appended()
 
     def nack(self, receipt: Receipt, lost: Redelivery) -> asyncio.Future[None]:
@@ -703,7 +688,7 @@ class ShardOwner:
             return self._give_up(Delivery(entry, attempt, 0), TOO_OFTEN, failure)
         due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
         self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
-        self._send()
+        self._driver.wake()
         return None
 
     def _is_last(self, id: Id, lost: Redelivery) -> bool:
@@ -778,15 +763,9 @@ class ShardOwner:
             self._checkpoints.landed(receipt)  # the next owner finds out
             return
         self._doubts[receipt] = lost
-        self._send()
+        self._driver.wake()
 
     # -- appending
-
-    def _send(self) -> None:
-        """Have the outbox appended."""
-        if self._sender is None:
-            task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
-            self._sender = task
 
     async def _send_all(self) -> None:
         try:
@@ -795,8 +774,7 @@ class ShardOwner:
                     await self._claim_again()
                     continue
                 if self._outbox:
-                    box, self._outbox = self._outbox, Outbox()
-                    self._outbox.letters.extend(box.overflow().letters)
+                    box, self._outbox = self._outbox, self._outbox.overflow()
                     await self._append(box)
                 known = self._host.found.seqnum
                 if self.claim and self._checkpoints.due:
@@ -813,32 +791,30 @@ class ShardOwner:
             )
             self.over()
             raise
-        finally:
-            self._sender = None
 
     async def _append(self, box: Outbox) -> None:
-        one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
-        while True:
+        one, batcher = box.contribution(self._id, self._tag, self.fence.expect), self._host.batcher
+
+        async def append() -> Placed:
             try:
-                seqnum = await self._host.batcher.append(one, size=box.size, seen=self._checkpoints.high)
-                break
-            except Conflict:
-                box.fail(self.fence.over())
-                self.over()
-                return
-            except BokiError as error:
-                if not error.retryable:
-                    box.fail(error)
-                    raise
+                return await batcher.append(one, size=box.size, seen=self._checkpoints.high)
             except asyncio.CancelledError:  # by `close`
                 box.fail(OutcomeUnknown(UNANSWERED, queue=self.queue, shard=self.shard))
                 raise
-            try:
-                await asyncio.sleep(pause.next())
-            except asyncio.CancelledError:
-                box.fail(self.fence.over())
-                raise
-        self._checkpoints.appended(seqnum)
+
+        try:
+            placed = await retried(append)
+        except Conflict:
+            box.fail(self.fence.over())
+            self.over()
+            return
+        except BokiError as error:
+            box.fail(error)
+            raise
+        except asyncio.CancelledError:
+            box.fail(self.fence.over())  # those that were not told before: an attempt failed, and no other began
+            raise
+        self._checkpoints.appended(placed.seqnum)
         if not self.claim:  # lost while the answer was on its way; the next owner reads this record
             box.succeed()
             return
@@ -860,24 +836,23 @@ class ShardOwner:
     def tend(self) -> None:
         """Rewrite this owner's records when they are half as old as allowed, so that an old claim has no living owner."""
         if self.claim and not self._giving and self._renewal.look(self._clock.now_ms(self._now_s())):
-            self._send()
+            self._driver.wake()
 
     async def _claim_again(self) -> None:
         """Append the same claim again, so that no record that expects the former one can follow. Receipts name the first claim."""
-        carries, doubts, pause = self._renewal.due, dict(self._doubts), pauses()
+        carries, doubts = self._renewal.due, dict(self._doubts)
         self._renewal.done(self._clock.now_ms(self._now_s()))
-        while self.claim:
-            try:
+
+        async def claim_again() -> None:
+            if self.claim:
                 claim = await self.fence.take(self.fence.held)
                 await self._log.book.trim([(self.fence.tag, claim)])
                 await self._settle(doubts, claim)
-                break
-            except Fenced:
-                self.over()
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(pause.next())
+
+        try:
+            await retried(claim_again)
+        except Fenced:
+            self.over()
         if self.claim and carries:
             await self._checkpoint()
 

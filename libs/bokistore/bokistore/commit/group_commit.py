@@ -30,6 +30,7 @@ import msgspec
 import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from boki_common.limits import RECORD_TAGS
+from bokilib.append.batcher import Driver
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.ports import ConsistencyName
 from bokilib.records.contribution import Contribution, joined
@@ -130,7 +131,7 @@ class GroupCommit:
         self._resting: Final[dict[str, int]] = {}
         """Streams for which nothing is sent, and the number of pauses that hold each of them."""
         self._context: Final = contextvars.copy_context()
-        self._driver: asyncio.Task[None] | None = None
+        self._driver: Final = Driver(self._drive, "bokistore group commit", context=self._context)
         self._claims: Final[set[asyncio.Task[None]]] = set()
         """Claims under way, kept so that none is collected."""
         self._jobs = 0
@@ -185,7 +186,7 @@ class GroupCommit:
         if not job.future.done():
             job.member = self._member_of(job, job.member.ran_on if job.member is not None else ())
             self._ready[job.number] = job
-            self._kick()
+            self._driver.wake()
 
     async def withdraw(self, job: Job[Any]) -> None:
         """Give a transaction up, unless it is decided; return when its body has ended."""
@@ -232,7 +233,7 @@ class GroupCommit:
             self._finish(job)
         elif job.joins or job.error is not None:
             self._ready[job.number] = job
-            self._kick()
+            self._driver.wake()
         else:
             self._hold(job)
             job.wake_owner(True)
@@ -282,11 +283,6 @@ class GroupCommit:
         self._run_all(parked)
 
     # -- records
-
-    def _kick(self) -> None:
-        if self._driver is None or self._driver.done():
-            loop, context = asyncio.get_running_loop(), self._context.copy()  # it is no caller's
-            self._driver = loop.create_task(self._drive(), name="bokistore group commit", context=context)
 
     async def _drive(self) -> None:
         """Send record after record, as long as something is ready that may be sent.
@@ -647,7 +643,7 @@ class GroupCommit:
                 del self._resting[stream]
         self._run_all(jobs)
         if self._ready:
-            self._kick()
+            self._driver.wake()
 
     def _run_all(self, jobs: Sequence[Job[Any]]) -> None:
         for job in jobs:

@@ -1,5 +1,8 @@
 """Transactions of one process that commit as one record: which may join, which run again, which wait. Pure.
 
+A record is composed when it is sent, and not while transactions arrive, as `bokilib.append.batches` does it: whether a transaction joins
+depends on those before it in the record. A stream that several of them join counts once.
+
 - Members are in order. A member that read what an earlier one writes must have seen that: it runs again, on the other's state, and
   then *depends* on it. At snapshot isolation the same holds for a member that *writes* what an earlier one writes, whether it read it or
   not: two that write one object did not run at the same time; a member that only reads it may see the snapshot.
@@ -24,6 +27,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bokilib.records.conflict_rules import moved
 from bokilib.records.contribution import Contribution, counts_fit, joined
 from bokilib.records.isolation import Isolation
 
@@ -179,14 +183,10 @@ def after_conflict(members: Sequence[Member], moved_tags: Mapping[str, int | Non
     Args:
         moved_tags: newest seqnum of each stream that moved, None if it was forgotten.
     """
+    gone = [tag for tag, newest in moved_tags.items() if newest is None]
 
     def failed(expect: Mapping[str, int | None]) -> bool:
-        for tag, seqnum in expect.items():
-            if tag in moved_tags:
-                newest = moved_tags[tag]
-                if newest is None or newest > (seqnum or 0):
-                    return True
-        return False
+        return bool(moved(expect, moved_tags, gone))
 
     dropped = [member for member in members if failed(member.fences)]
     out = {member.number for member in dropped}

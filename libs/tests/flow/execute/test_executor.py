@@ -153,7 +153,7 @@ async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest
     send = executor.Executor._begin_operation
 
     def eager(self: executor.Executor) -> None:
-        for batch in (self._batcher._open, *self._batcher._closed):
+        for batch in self._batcher._batches:
             after, batch.after = batch.after, []
             for one in after:
                 if isinstance(one, RunStep):

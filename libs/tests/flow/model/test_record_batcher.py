@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokiflow.model.flow_events import Begun, Emitted, Signalled, Sleeping, Stepped, Withdrawn
 from bokiflow.model.outcomes import Outcome
-from bokiflow.model.record_batcher import RECORD_BYTES, TAGS, Batch, BatchEntry, RecordBatcher
+from bokiflow.model.record_batcher import RECORD_BYTES, TAGS, BatchEntry, EventBatch, RecordBatcher
 
 
 def step(key: str, value: object = None) -> BatchEntry:
@@ -22,9 +22,9 @@ def begun(key: str) -> BatchEntry:
 SLEEP = BatchEntry(Sleeping("x", "0:9", 5), lazy=True)
 
 
-def keys(batch: Batch[str] | None) -> list[str]:
+def keys(batch: EventBatch[str] | None) -> list[str]:
     assert batch is not None
-    return [str(getattr(entry.event, "key", "")) for entry in batch.entries]
+    return [str(getattr(entry.event, "key", "")) for entry in batch.items]
 
 
 def test_what_happens_while_a_record_is_under_way_is_the_next_one() -> None:
@@ -65,7 +65,7 @@ def test_what_is_lazy_goes_with_something_else_or_not_at_all() -> None:
     assert batcher.next() is None
     batcher.when_appended("body")
     found = batcher.next()
-    assert found is not None and not found.entries and found.after == ["body"]
+    assert found is not None and not found.items and found.after == ["body"]
     batcher.add(step("1"))
     assert keys(batcher.next()) == ["0:9", "1"]
     batcher.add(SLEEP)

@@ -1,14 +1,10 @@
-"""Rewriting of messages: which ones a set leaves out, which are old, how large parts are, and when an owner's turn comes."""
+"""Rewriting of messages: which ones a set leaves out, which are old, and when an owner's turn comes."""
 
 from __future__ import annotations
 
-import msgspec
-
-from bokiqueue.model.events import Id, Item
-from bokiqueue.model.old_rules import PART_BYTES, RewriteTimer, SetPartBuilder, WaitingMessage, is_finished, is_old
+from bokiqueue.model.events import Id
+from bokiqueue.model.old_rules import RewriteTimer, is_finished, is_old
 from bokiqueue.model.shard_state import DedupWindow, Progress
-
-BODY = msgspec.Raw(msgspec.msgpack.encode("x" * (PART_BYTES // 4)))
 
 
 def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
@@ -23,14 +19,6 @@ def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:
 
 def test_what_is_half_as_old_is_carried_too_when_it_is_the_turn_of_its_queue() -> None:
     assert [is_old(time_ms, 100, 40) for time_ms in (79, 80, 81)] == [True, True, False]
-
-
-def test_a_part_takes_so_many_bytes_and_one_message_at_least() -> None:
-    part, one = SetPartBuilder(), WaitingMessage(Id(1, 0), 0, Item(BODY))
-    assert [part.takes(one) for _ in range(4)] == [True, True, True, False]
-    assert len(part.cut()) == 3
-    huge = one._replace(item=Item(msgspec.Raw(bytes(BODY) * 8)))
-    assert (part.takes(huge), part.takes(one), len(part.cut()), part.items) == (True, False, 1, [])
 
 
 def test_an_owner_has_his_turn_at_half_of_the_age_until_it_is_done() -> None:

@@ -14,7 +14,7 @@ async def test_who_reads_on_finds_in_the_set_what_was_trimmed_beneath_him(
     another: Another, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bokiqueue.shard.arrivals.READ_AHEAD", 8)
-    monkeypatch.setattr("bokiqueue.model.old_rules.PART_BYTES", 300)
+    monkeypatch.setattr("bokiqueue.manage.carrying.PART_BYTES", 300)
     queue = await another(shards=1)
     for number in range(40):
         await queue.push(number)
