@@ -182,7 +182,7 @@ class Group:
         newest.moved(["x"], self.moved)
         found = standing(member, draft, newest)
         if found is Standing.RUNS_AGAIN and not outdated(member, newest):
-            away = not all(draft.has(number) for number in member.ran_on)
+            away = not member.ran_on <= draft.numbers
             unseen = any(must_see(member, earlier) for earlier in draft.members)
             if (not away or not self.rules.ran_on_members_of_the_record) and (
                 not unseen or not self.rules.sees_earlier_members

@@ -218,7 +218,7 @@ class GroupCommit:
             self._start(job)
             return
         transaction = transaction_of(job)
-        touched = {*transaction.staging.read_streams, *transaction.staging.joined_streams}
+        touched = {*transaction.staging.read_streams, *transaction.staging.joined_streams} if before else ()
         member = self._member_of(job, [one.number for one in before if not one.joined.isdisjoint(touched)])
         writes = bool(member.part.events) or (job.spec.staged and job.error is None)
         where = transaction.where
@@ -329,12 +329,12 @@ class GroupCommit:
             if self._turns.waits(job.number, member_of(job).joined, [*_callers(job), *behind]):
                 self._park(job)
                 continue
-            if standing(member_of(job), draft, self._newest) is Standing.RUNS_AGAIN and (
-                job.slow or not await self._run_again(job, draft, overlay, until_s)
-            ):
-                continue  # one that is slow has its chance when this record is decided
+            became = standing(member_of(job), draft, self._newest)
+            if became is Standing.RUNS_AGAIN:
+                if job.slow or not await self._run_again(job, draft, overlay, until_s):
+                    continue  # one that is slow has its chance when this record is decided
+                became = standing(member_of(job), draft, self._newest)
             member = member_of(job)
-            became = standing(member, draft, self._newest)
             if became is Standing.RUNS_AGAIN:
                 self._run_outside(job)
             elif became is Standing.JOINS and not self._turns.waits(
@@ -418,7 +418,8 @@ class GroupCommit:
         extra = list(staging.extra)
         if job.part is not None and job.error is None:
             extra.append(job.part(job.result))
-        part = joined([staging.contribution(), *extra])
+        own = staging.contribution()
+        part = joined([own, *extra])
         reads = Contribution((), dict.fromkeys(staging.read_streams, staging.snapshot))
         saw = frozenset(ran_on)
         if job.error is not None:  # its writes are dropped; the error counts only if what it read has not moved
@@ -431,7 +432,7 @@ class GroupCommit:
             job.spec.isolation,
             frozenset(staging.read_streams),
             frozenset(staging.written_streams),
-            frozenset(staging.joined_streams) if job.error is None else frozenset(),
+            frozenset(own.tags) if job.error is None else frozenset(),
             {tag: seqnum for one in extra for tag, seqnum in one.expect.items()} if job.error is None else {},
             part,
             len(encode_events(part.events)),

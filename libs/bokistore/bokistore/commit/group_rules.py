@@ -104,28 +104,27 @@ class Draft:
 
     def __init__(self) -> None:
         self.members: Final[list[Member]] = []
-        self._numbers: Final[set[int]] = set()
+        self.numbers: Final[set[int]] = set()
         self._tags: set[str] = set()
+        self.joined: Final[set[str]] = set()
         self._expected: set[str] = set()
         self._size = OVERHEAD
-
-    def has(self, number: int) -> bool:
-        """Return whether a member is in the record."""
-        return number in self._numbers
 
     def takes(self, member: Member) -> bool:
         """Return whether there is room for a member."""
         if not self.members:
             return True
-        tags, expected = self._tags.union(member.part.tags), self._expected.union(member.part.expect)
-        fits = counts_fit(len(tags), len(expected), self._size + member.size)
+        tags = len(self._tags) + len({*member.part.tags} - self._tags)
+        expected = len(self._expected) + len(member.part.expect.keys() - self._expected)
+        fits = counts_fit(tags, expected, self._size + member.size)
         return fits and self._tags.isdisjoint(member.fences)
 
     def add(self, member: Member) -> None:
         """Add a member for which there is room."""
         self.members.append(member)
-        self._numbers.add(member.number)
+        self.numbers.add(member.number)
         self._tags.update(member.part.tags)
+        self.joined.update(member.joined)
         self._expected.update(member.part.expect)
         self._size += member.size
 
@@ -162,9 +161,12 @@ def outdated(member: Member, newest: NewestSeqnums) -> int:
 
 def standing(member: Member, draft: Draft, newest: NewestSeqnums) -> Standing:
     """Decide what a member does that comes next to a record."""
-    if outdated(member, newest) or not all(draft.has(number) for number in member.ran_on):
+    if outdated(member, newest) or not member.ran_on <= draft.numbers:
         return Standing.RUNS_AGAIN
-    if any(must_see(member, earlier) for earlier in draft.members):
+    concerned = not draft.joined.isdisjoint(
+        member.read | member.written
+    )  # else it has to see no member: one look instead of many
+    if concerned and any(must_see(member, earlier) for earlier in draft.members):
         return Standing.RUNS_AGAIN
     return Standing.JOINS if draft.takes(member) else Standing.WAITS
 

@@ -102,7 +102,8 @@ class Staging:
         self._read: dict[str, None] = {}
         self._events: list[AnyEvent] = []
         self._placed: tuple[AnyEvent, ...] = ()
-        self._written: dict[str, None] = {}
+        self._written: dict[str, str] = {}
+        """The streams of the objects that it changes, by name."""
         self._extra: list[Contribution] = []
 
     @property
@@ -143,7 +144,7 @@ class Staging:
             self._events[-1] = Commit(name, (*last.operations, operation), 0)
         else:
             self._events.append(Commit(name, (operation,), 0))
-        self._written[name] = None
+        self._written[name] = tags.store_object(name)
 
     def sends(self, name: str, operations: Iterable[AnyOperation]) -> None:
         """Add operations without a condition: other changes of the object cause no conflict."""
@@ -152,12 +153,12 @@ class Staging:
     def deletes(self, name: str) -> None:
         """Add a deletion."""
         self._events.append(Deleted(name))
-        self._written[name] = None
+        self._written[name] = tags.store_object(name)
 
     def expires(self, name: str, at_ms: int | None) -> None:
         """Add the time after which an object may be deleted."""
         self._events.append(Expires(name, at_ms))
-        self._written[name] = None
+        self._written[name] = tags.store_object(name)
         if at_ms is not None:
             self.enters(directory_rules.TIMES, f"{at_ms}{directory_rules.SEPARATOR}{name}", there=True)
 
@@ -171,7 +172,7 @@ class Staging:
         for event in events:
             self._events.append(event)
             if isinstance(event, Commit | Deleted | Expires):
-                self._written[event.name] = None
+                self._written[event.name] = tags.store_object(event.name)
                 self.elsewhere.add(event.name)
 
     def adds(self, part: Contribution) -> None:
@@ -196,7 +197,7 @@ class Staging:
     @property
     def written_streams(self) -> tuple[str, ...]:
         """Streams of objects that are written."""
-        return tuple(tags.store_object(name) for name in self._written)
+        return tuple(self._written.values())
 
     @property
     def joined_streams(self) -> tuple[str, ...]:
