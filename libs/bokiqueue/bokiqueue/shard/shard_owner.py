@@ -812,7 +812,7 @@ class ShardOwner:
             box.fail(error)
             raise
         except asyncio.CancelledError:
-            box.fail(self.fence.over())  # those that were not told before: an attempt failed, and no other began
+            box.fail(self.fence.over())  # during a pause: no attempt is under way, else its callers have their error
             raise
         self._checkpoints.appended(placed.seqnum)
         if not self.claim:  # lost while the answer was on its way; the next owner reads this record

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -349,6 +350,34 @@ def test_a_lease_that_was_extended_or_has_ended_does_not_expire() -> None:
     lease.end()
     clock.move(500.0)
     assert expired == []
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_cancelling_a_message_ends_its_handler_alone_unless_all_are_stopped(
+    another: Another, swallows: bool
+) -> None:
+    consumer, message, handled = (await another()).consume(), cast(Any, None), list[str]()
+
+    async def handle() -> None:
+        with contextlib.suppress(*([asyncio.CancelledError] if swallows else [])):
+            await asyncio.Event().wait()
+
+    async def work() -> None:
+        for name in ("first", "second", "third"):
+            await consumer.guarded(handle(), message)
+            handled.append(name)
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (first,) = consumer._handling
+    first.cancel()  # as the member does that others may take for dead
+    await asyncio.wait([first])
+    while handled != ["first"] or not consumer._handling:
+        await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait([working])
+    assert working.cancelled() and handled == ["first"] and not consumer._handling
 
 
 @pytest.mark.parametrize("how", ["drain", "cancel"])
