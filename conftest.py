@@ -54,6 +54,7 @@ PACKAGES: Final = (
     "bokilib",
     "bokiqueue",
     "bokiqueue_tools",
+    "bokirsm",
     "bokistore",
     "bokistore_tools",
 )

@@ -148,6 +148,7 @@ TESTS_OF_PACKAGE: Final = {
     "bokilib": "lib",
     "bokistore": "store",
     "bokiqueue": "queue",
+    "bokirsm": "rsm",
     "bokiflow": "flow",
 }
 """Packages that share a folder → the folder of tests of each; the others have `tests` to themselves."""

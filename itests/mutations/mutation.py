@@ -44,6 +44,7 @@ PACKAGES: Final = {
     "bokilib": "libs/bokilib/bokilib",
     "bokistore": "libs/bokistore/bokistore",
     "bokiqueue": "libs/bokiqueue/bokiqueue",
+    "bokirsm": "libs/bokirsm/bokirsm",
     "bokiflow": "libs/bokiflow/bokiflow",
     "spark": "spark/boki_spark",
     "spark_tools": "spark/boki_spark_tools",

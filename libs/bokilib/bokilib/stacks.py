@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _FRAME: Final = '  File "'
 _OURS: Final = re.compile(
-    r"/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^/]*(?:/[^/]*)*$"
+    r"/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|bokirsm|boki_common)|(?:site-packages|logbook)/boki)/[^/]*(?:/[^/]*)*$"
 )
 
 

@@ -142,7 +142,7 @@ class _World:
             left = [
                 task
                 for task in asyncio.all_tasks() - before
-                if any(name in repr(task) for name in ("bokilib", "bokistore", "bokiqueue", "bokiflow"))
+                if any(name in repr(task) for name in ("bokilib", "bokistore", "bokiqueue", "bokirsm", "bokiflow"))
             ]
             for task in left:
                 task.cancel()

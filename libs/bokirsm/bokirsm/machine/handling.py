@@ -1,0 +1,483 @@
+"""The core: the state of a machine and an event in, a commit out. Pure. The lane and tests of programs call it.
+
+    commit = handle(declaration, state, volatile, work, world)      # HandlerFailed: nothing happened
+
+- Fields are decoded when the handler uses them, and those that changed, in place or by assignment, are in the commit.
+- `state` is not changed: the caller applies the commit. After a failed handler the caller drops `volatile`, as after a crash.
+- `jump`, `first` and `halt` take effect after the handler, in the same commit. Their number is bounded.
+- An `async` handler is driven by `send(None)`: if it waits for something outside, it fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+
+import msgspec
+
+from boki_common.errors import BokiError
+from bokilib.errors import NotEncodable
+from bokilib.records.contribution import ATOMIC_BYTES
+from bokirsm.errors import (
+    CommitTooLarge,
+    EndlessHandler,
+    HandlerAwaited,
+    Refused,
+    UndeclaredField,
+    UnhandledEvent,
+    WrongCall,
+)
+from bokirsm.machine.declaration import Declaration, Reaction, declaration_of
+from bokirsm.machine.fields import Register, Table, TableView, Volatile, changed
+from bokirsm.machine.refs import Ref, child
+from bokirsm.machine.states import State
+from bokirsm.machine.values import Ask, Event, encode, name_of
+from bokirsm.model.events import Commit, Message, Reply, TimerSet
+from bokirsm.model.machine_state import MachineState
+
+STEPS: Final = 1_000
+"""Jumps and `first` events of one handler."""
+TIMER_MOST_S: Final = 10 * 366 * 24 * 3_600
+COMMIT_BYTES: Final = ATOMIC_BYTES - 16 * 1_024
+"""The most bytes of one commit: its record has room for its envelope and the ids of taken messages."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ABSENT: Final[Any] = object()
+_BITS: Final = 53
+
+T = TypeVar("T")
+
+
+class Tokens(Protocol):
+    """The part of the port `Random` that choices need."""
+
+    def token(self, size: int) -> bytes: ...
+
+
+class Choices:
+    """The random choices of a handler. The commit fixes their results: a handler that runs again may choose otherwise."""
+
+    __slots__ = ("_tokens",)
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens: Final = tokens
+
+    def below(self, bound: int) -> int:
+        """Return a random integer from 0 to below a bound."""
+        if bound < 1:
+            raise WrongCall(f"expected a bound of at least 1, found {bound}")
+        return int.from_bytes(self._tokens.token(8 + (bound.bit_length() + 7) // 8), "big") % bound
+
+    def fraction(self) -> float:
+        """Return a random number from 0 to below 1."""
+        return int.from_bytes(self._tokens.token(8), "big") % (1 << _BITS) / (1 << _BITS)
+
+    def choice(self, items: Sequence[T]) -> T:
+        """Return a random item of a sequence that is not empty."""
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """Return the items in a random order."""
+        rest = list(items)
+        return [rest.pop(self.below(len(rest))) for _ in range(len(rest))]
+
+
+class World(NamedTuple):
+    """The inputs of a handler beside its machine and event.
+
+    Attributes:
+        me: the machine.
+        now_ms: the log's time.
+        tokens: the source of random choices.
+    """
+
+    me: Ref[Any]
+    now_ms: int
+    tokens: Tokens
+
+
+class Work(NamedTuple):
+    """The next event of a machine.
+
+    Attributes:
+        event: the stored name of the event; "" for a creation without a first event.
+        body: the encoded event.
+        creates: this is the machine's creation, with its first event.
+        timer: the name of the timer that fired, or "".
+    """
+
+    event: str
+    body: bytes = b""
+    creates: bool = False
+    timer: str = ""
+
+
+class HandlerFailed(BokiError):
+    """A handler raised an error, which is the cause. Nothing that it did takes effect."""
+
+
+def reaction(declaration: Declaration, state: MachineState, work: Work) -> Reaction:
+    """Return how a machine reacts to its next work, without handling it."""
+    if work.creates or state.halted:
+        return Reaction.HANDLE
+    return declaration.reaction(state.state, work.event)
+
+
+def handle(declaration: Declaration, state: MachineState, volatile: dict[str, Any], work: Work, world: World) -> Commit:
+    """Run the handler of an event, and those that follow from it.
+
+    Args:
+        declaration: of the machine's class.
+        state: of the machine; not changed.
+        volatile: its volatile fields, by stored name; changed.
+        work: the event, which the state of the machine does not defer.
+        world: what the handler takes from outside.
+
+    Returns:
+        The commit, without the ids of the messages that it took.
+
+    Raises:
+        HandlerFailed: the handler raised an error.
+    """
+    handling = Handling(declaration, state, volatile, world)
+    try:
+        return handling.run(work)
+    except Refused as refused:
+        try:
+            return handling.refused(work, refused)
+        except NotEncodable as error:
+            raise HandlerFailed(f"{type(error).__name__}: {error}") from error
+    except HandlerFailed:
+        raise
+    except KeyboardInterrupt:
+        raise  # a person ends the program
+    except BaseException as error:  # `sys.exit()` in a handler ends no host
+        raise HandlerFailed(f"{type(error).__name__}: {error}") from error
+
+
+def skip(state: MachineState, work: Work, now_ms: int) -> Commit:
+    """Return the commit that drops an event without handling it."""
+    ended = _fired(state, work, max(now_ms, state.at_ms))
+    return Commit("", state.k + 1, max(now_ms, state.at_ms), timers=ended)
+
+
+def _fired(state: MachineState, work: Work, now_ms: int) -> tuple[TimerSet, ...]:
+    """Return what becomes of the timer that fired: it is set again, or removed."""
+    if not work.timer:
+        return ()
+    timer = state.timers[work.timer]
+    if not timer.every_ms:
+        return (TimerSet(timer.name, state.k + 1),)
+    return (msgspec.structs.replace(timer, k=state.k + 1, set_ms=now_ms, due_ms=now_ms + timer.every_ms),)
+
+
+class Handling:
+    """A machine while one of its handlers runs; see the module."""
+
+    def __init__(self, declaration: Declaration, state: MachineState, volatile: dict[str, Any], world: World) -> None:
+        self.me: Final = world.me
+        self.choices: Final = Choices(world.tokens)
+        self._tokens: Final = world.tokens
+        self._declaration: Final = declaration
+        self._before: Final = state
+        self._at_ms: Final = max(world.now_ms, state.at_ms)
+        self._volatile: Final = volatile
+        self._registers: Final[dict[str, Any]] = {}
+        self._assigned: Final[set[str]] = set()
+        self._tables: Final[dict[str, TableView[Any, Any]]] = {}
+        self._at = state.state
+        self._next: State | None = None
+        self._firsts: Final[deque[Event]] = deque()
+        self._timers: Final[dict[str, TimerSet]] = {}
+        self._creates: Final[list[Message]] = []
+        self._sends: Final[list[Message]] = []
+        self._replies: Final[list[Reply]] = []
+        self._halted = False
+        self._machine: Final[object] = object.__new__(declaration.cls)
+        object.__setattr__(self._machine, "_handling", self)
+
+    # -- running
+
+    def run(self, work: Work) -> Commit:
+        """Run the handlers, and return the commit."""
+        self._timers.update({timer.name: timer for timer in _fired(self._before, work, self._at_ms)})
+        try:
+            if work.creates:
+                self._enter(self._declaration.start)
+            if work.event and not self._halted:
+                if work.creates:
+                    self._settle()
+                self._dispatch(self._event(work))
+            self._settle()
+        finally:
+            object.__setattr__(self._machine, "_handling", None)
+        return self._commit(creates=work.creates)
+
+    def refused(self, work: Work, refused: Refused) -> Commit:
+        """Return the commit of a refused question: it is taken and answered, and nothing else happens."""
+        event = self._event(work)
+        if not isinstance(event, Ask):
+            raise HandlerFailed(f"Refused: {refused}") from refused
+        if work.creates:
+            raise HandlerFailed(f"Refused by a machine that is being created: {refused}") from refused
+        replies = (Reply(event.asker, "refused", encode(str(refused))),) if event.asker else ()
+        timers = _fired(self._before, work, self._at_ms)
+        return Commit(str(self.me), self._before.k + 1, self._at_ms, timers=timers, replies=replies)
+
+    def _event(self, work: Work) -> Event:
+        codec = self._declaration.events.get(work.event)
+        if codec is None:
+            self._unhandled(work.event)
+        found: Event = codec.decode(work.body)
+        return found
+
+    def _settle(self) -> None:
+        """Take the jumps and handle the `first` events that the last handler left."""
+        for _ in range(STEPS):
+            if self._halted:
+                return
+            if self._next is not None:
+                state, self._next = self._next, None
+                self._call(self._declaration.states[self._at].exit_method)
+                self._enter(state)
+            elif self._firsts:
+                self._dispatch(self._firsts.popleft())
+            else:
+                return
+        raise EndlessHandler(
+            f"expected at most {STEPS} jumps and first events after a handler, found more: continue by self.send(self.me, …)",
+            expected=STEPS,
+        )
+
+    def _enter(self, state: State) -> None:
+        self._at = state.stored
+        self._call(state.entry_method)
+
+    def _dispatch(self, event: Event) -> None:
+        name = name_of(type(event))
+        found = self._declaration.reaction(self._at, name)
+        if found is Reaction.IGNORE:
+            return
+        if found is not Reaction.HANDLE:
+            self._unhandled(name, deferred=found is Reaction.DEFER)
+        self._call(self._declaration.handler(self._at, type(event)), event)
+
+    def _unhandled(self, event: str, *, deferred: bool = False) -> NoReturn:
+        kind, state = self._declaration.cls.__name__, self._declaration.states[self._at].name
+        found = "deferred there, though it has to be handled at once" if deferred else "none of these"
+        raise UnhandledEvent(
+            f"expected state {state!r} of {kind} to handle {event}, to defer or to ignore it, found {found}: add "
+            f"@{state}.on({event}), or State(defer=({event},)), or State(ignore=({event},))",
+            machine=kind,
+            state=state,
+            event=event,
+        )
+
+    def _call(self, method: str, *args: Event) -> None:
+        if not method:
+            return
+        result = getattr(self._machine, method)(*args)
+        if inspect.iscoroutine(result):
+            try:
+                result.send(None)
+            except StopIteration:
+                return
+            result.close()
+            raise HandlerAwaited(
+                f"expected {self._declaration.cls.__name__}.{method} to compute, found that it awaits something outside of its "
+                "machine: do IO in a program, and send the machine its result"
+            )
+
+    def _commit(self, *, creates: bool) -> Commit:
+        registers, keys = {}, {}
+        if not self._halted:
+            for name, value in self._registers.items():
+                field = self._declaration.registers[name]
+                before = self._before.registers.get(name, field.default)
+                after = changed(value, before, name in self._assigned, field.codec)
+                if after is not None:
+                    registers[name] = after
+            for name, view in self._tables.items():
+                if changes := view.changes():
+                    keys[name] = changes
+        commit = Commit(
+            str(self.me),
+            self._before.k + 1,
+            self._at_ms,
+            kind=self._declaration.kind if creates else "",
+            state=self._at if self._at != self._before.state else None,
+            registers=registers,
+            keys=keys,
+            creates=tuple(self._creates),
+            sends=tuple(self._sends),
+            timers=() if self._halted else tuple(self._timers.values()),
+            replies=tuple(self._replies),
+            halted=self._halted,
+        )
+        size = len(msgspec.msgpack.encode(commit))
+        if size > COMMIT_BYTES:
+            raise CommitTooLarge(
+                f"expected a handler to change and send at most {COMMIT_BYTES} bytes, found {size}: do a part of it, and continue in "
+                "a later handler, by self.send(self.me, …)",
+                expected=COMMIT_BYTES,
+                found=size,
+            )
+        return commit
+
+    # -- fields
+
+    def register(self, field: Register[Any]) -> Any:
+        """Return the value of a register."""
+        value = self._registers.get(field.stored, _ABSENT)
+        if value is _ABSENT:
+            data = self._before.registers.get(field.stored, field.default)
+            if data is None:
+                raise UndeclaredField(
+                    f"expected self.{field.name} to be assigned before it is read, found no value: give it a default, as in "
+                    f"{field.name}: Register[…] = Register(0)",
+                    machine=self._declaration.cls.__name__,
+                    field=field.name,
+                )
+            value = self._registers[field.stored] = field.codec.decode(data)
+        return value
+
+    def set_register(self, field: Register[Any], value: Any) -> None:
+        """Assign a register."""
+        self._registers[field.stored] = value
+        self._assigned.add(field.stored)
+
+    def table(self, field: Table[Any, Any]) -> TableView[Any, Any]:
+        """Return the view of a table."""
+        view = self._tables.get(field.stored)
+        if view is None:
+            view = self._tables[field.stored] = TableView(field, self._before.tables.get(field.stored, {}))
+        return view
+
+    def volatile(self, field: Volatile[Any]) -> Any:
+        """Return the value of a volatile field."""
+        if field.stored not in self._volatile:
+            self._volatile[field.stored] = field.factory()
+        return self._volatile[field.stored]
+
+    def set_volatile(self, field: Volatile[Any], value: Any) -> None:
+        """Assign a volatile field."""
+        self._volatile[field.stored] = value
+
+    # -- what a handler calls
+
+    @property
+    def now(self) -> datetime:
+        """The machine's time."""
+        return _EPOCH + timedelta(milliseconds=self._at_ms)
+
+    def uuid(self) -> str:
+        """Return a new UUID of version 4."""
+        number = int.from_bytes(self._tokens.token(16), "big")
+        number = number & ~(0xF000 << 64) & ~(0xC000 << 48) | 4 << 76 | 8 << 60
+        text = f"{number:032x}"
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    def send(self, to: Ref[Any], event: object) -> None:
+        """Send an event."""
+        if not isinstance(to, Ref):
+            raise WrongCall(f"expected a machine to send to, found {to!r:.80}")
+        if to.group != self.me.group:
+            raise WrongCall(f"expected a machine of group {self.me.group!r} to send to, found one of {to.group!r}")
+        self._sends.append(Message(str(to), *_encoded(event)))
+
+    def create(self, cls: type[Any], init: object, near: Ref[Any] | None) -> Ref[Any]:
+        """Create a machine."""
+        declaration = declaration_of(cls)
+        ref = child(self.me, self._before.children + len(self._creates) + 1, near)
+        self._creates.append(creation(ref, declaration, init))
+        return ref
+
+    def jump(self, state: State) -> None:
+        """Go to a state after this handler."""
+        if not isinstance(state, State) or self._declaration.states.get(state.stored) is not state:
+            raise WrongCall(f"expected a state of {self._declaration.cls.__name__} to jump to, found {state!r:.80}")
+        if self._next is not None:
+            raise WrongCall(
+                f"expected one jump in a handler, found one to {self._next.name!r} and one to {state.name!r}"
+            )
+        self._next = state
+
+    def first(self, event: object) -> None:
+        """Handle an event after this handler."""
+        name, body = _encoded(event)
+        codec = self._declaration.events.get(name)
+        if codec is None:
+            self._unhandled(name)
+        self._firsts.append(codec.decode(body))
+
+    def reply(self, to: Ask[Any], value: object) -> None:
+        """Answer a question."""
+        codec = self._declaration.answers.get(type(to))
+        if codec is None:
+            raise WrongCall(f"expected a question that {self._declaration.cls.__name__} accepts, found {to!r:.80}")
+        body = encode(value)
+        codec.decode(body)
+        if to.asker:
+            self._replies.append(Reply(to.asker, "answer", body))
+
+    def set_timer(self, seconds: float, event: object, name: str, every: float | None) -> None:
+        """Set a timer."""
+        if not 0 <= seconds <= TIMER_MOST_S or (every is not None and not 0 < every <= TIMER_MOST_S):
+            raise WrongCall(
+                f"expected seconds of at most {TIMER_MOST_S}, found {seconds!r}"
+                + (f" every {every!r}" if every else "")
+            )
+        kind, body = _encoded(event)
+        if kind not in self._declaration.events:
+            self._unhandled(kind)
+        every_ms = 0 if every is None else max(1, round(every * 1_000))
+        due_ms = self._at_ms + round(seconds * 1_000)
+        name = name or kind
+        self._timers[name] = TimerSet(name, self._before.k + 1, self._at_ms, due_ms, every_ms, kind, body)
+
+    def cancel_timer(self, name: str) -> None:
+        """Remove a timer."""
+        if name in self._timers or name in self._before.timers:
+            self._timers[name] = TimerSet(name, self._before.k + 1)
+
+    def halt(self) -> None:
+        """End the machine after this handler."""
+        self._halted = True
+
+
+def _encoded(event: object) -> tuple[str, bytes]:
+    """Return the stored name and the bytes of an event."""
+    if not isinstance(event, Event):
+        raise WrongCall(f"expected an event, found {event!r:.80}")
+    return name_of(type(event)), encode(event)
+
+
+def creation(ref: Ref[Any], declaration: Declaration, init: object, *, digest: str = "") -> Message:
+    """Return the message that creates a machine.
+
+    Raises:
+        WrongCall: the machine does not accept the first event.
+        NotEncodable: the event cannot be stored.
+    """
+    if init is None:
+        return Message(str(ref), kind=declaration.kind, digest=digest)
+    name, body = _encoded(init)
+    if name not in declaration.accepts:
+        raise WrongCall(
+            f"expected {declaration.cls.__name__} to be created with an event that it accepts "
+            f"({', '.join(declaration.accepts)}), found {name}"
+        )
+    return Message(str(ref), name, body, declaration.kind, digest=digest)
+
+
+def message(ref: Ref[Any], event: object, *, dedup: str = "") -> Message:
+    """Return the message that brings an event to a machine.
+
+    Raises:
+        WrongCall: this is no event.
+        NotEncodable: it cannot be stored.
+    """
+    name, body = _encoded(event)
+    return Message(str(ref), name, body, dedup=dedup)

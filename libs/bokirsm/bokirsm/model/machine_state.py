@@ -1,0 +1,88 @@
+"""The persistent state of one machine, as values in bytes, and how a commit changes it. Pure.
+
+The state of a machine is its newest snapshot and the commits above it, by number: a commit that a snapshot contains is not applied again.
+Values are encoded by the class of the machine (`bokirsm.machine.values`); this module knows no types.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bokirsm.model.events import Commit, TimerSet
+
+
+class MachineState(msgspec.Struct, array_like=True):
+    """The state of a machine after its commit number `k`.
+
+    Invariant: commits are applied in order, each once: `k` rises by one with each.
+
+    Attributes:
+        kind: the stored name of the machine's class.
+        k: the number of the newest commit; 0 before the first.
+        at_ms: the machine's time at that commit.
+        state: the stored name of its state; "" before the first commit.
+        halted: it takes no more events.
+        children: machines that it created so far, which numbers their names.
+        registers: encoded values by name.
+        tables: encoded values by encoded key, by name of the table.
+        timers: open timers by name.
+    """
+
+    kind: str
+    k: int = 0
+    at_ms: int = 0
+    state: str = ""
+    halted: bool = False
+    children: int = 0
+    registers: dict[str, bytes] = {}
+    tables: dict[str, dict[bytes, bytes]] = {}
+    timers: dict[str, TimerSet] = {}
+
+    def apply(self, commit: Commit) -> None:
+        """Apply the next commit."""
+        assert commit.k == self.k + 1, f"commit {commit.k} after {self.k}: each is applied once and in order"
+        self.k, self.at_ms = commit.k, commit.at_ms
+        self.state = self.state if commit.state is None else commit.state
+        self.children += len(commit.creates)
+        self.registers.update(commit.registers)
+        for name, changes in commit.keys.items():
+            table = self.tables.setdefault(name, {})
+            for key, value in changes.items():
+                if value is None:
+                    table.pop(key, None)
+                else:
+                    table[key] = value
+        for timer in commit.timers:
+            if timer.is_removal:
+                self.timers.pop(timer.name, None)
+            else:
+                self.timers[timer.name] = timer
+        if commit.halted:
+            self.halted = True
+            self.registers, self.tables, self.timers = {}, {}, {}
+
+    def catch_up(self, commits: list[Commit]) -> None:
+        """Apply the commits of a list that this state does not contain."""
+        for commit in commits:
+            if commit.k > self.k:
+                self.apply(commit)
+
+    def copy(self) -> MachineState:
+        """Return a state that changes apart from this one."""
+        return decode_state(encode_state(self))
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(MachineState)
+
+
+def encode_state(state: MachineState) -> bytes:
+    """Return the state as a snapshot has it."""
+    return _encoder.encode(state)
+
+
+def decode_state(data: bytes) -> MachineState:
+    """Return the state that a snapshot has."""
+    return _decoder.decode(data)

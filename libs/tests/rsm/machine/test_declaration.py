@@ -1,0 +1,208 @@
+"""Classes that cannot work are refused where they are written; each error says what to write."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from bokirsm import Ask, DeclarationError, Event, Machine, Register, State, Table, Volatile
+from bokirsm.machine.declaration import Reaction, declaration_of
+from bokirsm.machine.values import name_of
+from libs.tests.rsm.words import Counter, Freq, Word
+
+
+class Go(Event):
+    pass
+
+
+class Stop(Event):
+    pass
+
+
+def test_what_a_class_declares() -> None:
+    found = Counter.declaration
+    assert list(found.accepts) == ["Init", "Word"] and found.start.name == "waiting"
+    assert list(found.states) == ["waiting", "counting"] and list(found.tables) == ["freq"]
+    assert list(found.registers) == ["high", "target"] and list(found.volatiles) == ["since_crash"]
+    assert declaration_of(Counter) is found and found.answers[Word].decode(b"\x05") == 5
+
+
+def no_start() -> None:
+    class Wrong(Machine[Go]):
+        run = State()
+
+
+def two_starts() -> None:
+    class Wrong(Machine[Go]):
+        one, two = State(start=True), State(start=True)
+
+
+def foreign_handler() -> None:
+    class Wrong(Machine[Go]):
+        run = State(start=True)
+
+        @run.on(Stop)
+        def stop(self, e: Stop) -> None: ...
+
+
+def foreign_defer() -> None:
+    class Wrong(Machine[Go]):
+        run = State(start=True, defer=(Stop,))
+
+
+def handled_and_deferred() -> None:
+    class Wrong(Machine[Go]):
+        run = State(start=True, defer=(Go,))
+
+        @run.on(Go)
+        def go(self, e: Go) -> None: ...
+
+
+def two_handlers() -> None:
+    class Wrong(Machine[Go]):
+        run = State(start=True)
+
+        @run.on(Go)
+        def go(self, e: Go) -> None: ...
+
+        @run.on(Go)
+        def again(self, e: Go) -> None: ...
+
+
+def two_entries() -> None:
+    class Wrong(Machine[Go]):
+        run = State(start=True)
+
+        @run.entry
+        def enter(self) -> None: ...
+
+        @run.entry
+        def again(self) -> None: ...
+
+
+def no_event() -> None:
+    class Wrong(Machine[int]):
+        run = State(start=True)
+
+
+def any_event() -> None:
+    class Wrong(Machine[Event]):
+        run = State(start=True)
+
+
+def no_annotation() -> None:
+    class Wrong(Machine[Go]):
+        count = Register(0)
+        run = State(start=True)
+
+
+def unknown_type() -> None:
+    class Wrong(Machine[Go]):
+        count: Register[Later] = Register()  # type: ignore[name-defined]  # noqa: F821
+        run = State(start=True)
+
+
+def no_stored_type() -> None:
+    class Wrong(Machine[Go]):
+        count: Table[str, Any] = Table()
+        more: Register[Exception] = Register()
+        run = State(start=True)
+
+
+def hidden_method() -> None:
+    class Wrong(Machine[Go]):
+        first: Register[int] = Register(0)  # type: ignore[assignment]
+        run = State(start=True)
+
+
+def one_stored_name() -> None:
+    class Wrong(Machine[Go]):
+        count: Register[int] = Register(0)
+        more: Register[int] = Register(0, name="count")
+        run = State(start=True)
+
+
+def one_event_name() -> None:
+    class Gone(Event, name="Go"):
+        pass
+
+    class Wrong(Machine[Go | Gone]):
+        run = State(start=True)
+
+
+def no_answer() -> None:
+    class Question(Ask[Exception]):
+        pass
+
+    class Wrong(Machine[Question]):
+        run = State(start=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (no_start, "one start state of Wrong, as in waiting = State"),
+        (two_starts, "found one, two"),
+        (foreign_handler, "to name events that Wrong accepts .Go., found Stop"),
+        (foreign_defer, "expected defer of state 'run'"),
+        (handled_and_deferred, "found it in on and in defer"),
+        (two_handlers, "found 'go' and 'again'"),
+        (two_entries, "found 'enter' and 'again'"),
+        (no_event, "as in Machine.Init"),
+        (any_event, "as in Machine.Init"),
+        (no_annotation, "an annotation of Wrong.count, as in count: Register.int"),
+        (unknown_type, "to be defined before the machine"),
+        (no_stored_type, "found .* in Wrong.more"),
+        (hidden_method, "to hide no method of Machine, found first"),
+        (one_stored_name, "found 'count' for 'count' and 'more'"),
+        (one_event_name, "stored names of events to differ"),
+        (no_answer, "the answer of Question"),
+    ],
+)
+def test_a_class_that_cannot_work_is_refused(write: Any, text: str) -> None:
+    with pytest.raises(DeclarationError, match=text):
+        write()
+
+
+def test_names_are_stored_and_may_be_kept() -> None:
+    class Renamed(Event, name="Freq"):
+        text: str
+        count: int
+        more: int = 0
+
+    class Kept(Machine[Renamed], name="Max"):
+        highest: Register[int] = Register(0, name="high")
+        begun = State(start=True, name="run")
+
+        @begun.on(Renamed)
+        def check(self, e: Renamed) -> None: ...
+
+    found = Kept.declaration
+    assert (found.kind, list(found.registers), list(found.states)) == ("Max", ["high"], ["run"])
+    assert name_of(Renamed) == name_of(Freq) == "Freq"
+
+
+E = TypeVar("E")
+
+
+def test_classes_extend_one_another() -> None:
+    class Common(Machine[E]):
+        count: Register[int] = Register(0)
+
+    class Base(Common[Go | Stop]):
+        seen: Volatile[int] = Volatile(int)
+        run = State(start=True, ignore=(Event,))
+
+        @run.on(Go)
+        def go(self, e: Go) -> None:
+            self.count = 1
+
+    class Other(Base):
+        def go(self, e: Go) -> None:
+            self.count = 2
+
+    found = Other.declaration
+    assert list(found.registers) == ["count"] and list(found.accepts) == ["Go", "Stop"]
+    assert found.reaction("run", "Stop") is Reaction.IGNORE and found.handler("run", Go) == "go"
+    assert found.reaction("run", "Unknown") is Reaction.IGNORE and found.cls is Other

@@ -1,0 +1,82 @@
+"""The format of records: bytes that older programs wrote are read as they were meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from bokilib.records.events import encode, open_record
+from bokirsm.model.events import (
+    PICKER,
+    SAME_RECORD,
+    AnyEvent,
+    Claimed,
+    Commit,
+    Created,
+    Faulted,
+    Inputs,
+    Message,
+    MessageId,
+    Reply,
+    Resumed,
+    Skipped,
+    TimerSet,
+    messages_of,
+)
+
+GO = Message("g/3/m", "Go", b"\x01", dedup="d")
+BORN = Message("g/4/m#1", "Init", b"\x02", "Max", digest="e")
+EVENTS: dict[str, AnyEvent] = {
+    "claim": Claimed("g", 3, "host-1"),
+    "release": Claimed("g", 3, "", "host-1", True),
+    "input": Inputs("g", (GO,)),
+    "create": Created("g/m", BORN),
+    "commit": Commit(
+        "g/3/m",
+        2,
+        1_000,
+        (MessageId(77, 1), MessageId(SAME_RECORD, 0)),
+        "Max",
+        "run",
+        {"a": b"\x05"},
+        {"t": {b"k": b"v", b"l": None}},
+        (BORN,),
+        (GO,),
+        (TimerSet("x", 2, 1_000, 3_000, 0, "Go", b""), TimerSet("y", 2)),
+        (Reply("p/1", "answer", b"\x07"),),
+        True,
+    ),
+    "fault": Faulted("g/3/m", MessageId(77, 1), "", "Go", "ValueError: x", "at", (Reply("p/1", "faulted", b"x"),)),
+    "resume": Resumed("g/3/m", 99),
+    "skip": Skipped("g/3/m", 99),
+}
+GOLDEN = {
+    "claim": "9401a26279059196a972736d2e636c61696da16703a6686f73742d31a0c2",
+    "release": "9401a26279059196a972736d2e636c61696da16703a0a6686f73742d31c3",
+    "input": "9401a26279059193a972736d2e696e707574a1679196a5672f332f6da2476fc40101a0a164a0",
+    "create": "9401a26279059193aa72736d2e637265617465a3672f6d96a7672f342f6d2331a4496e6974c40102a34d6178a0a165",
+    "commit": (
+        "9401a2627905919eaa72736d2e636f6d6d6974a5672f332f6d02cd03e892924d01920000a34d6178a372756e81a161c40105"
+        "81a17482c4016bc40176c4016cc09196a7672f342f6d2331a4496e6974c40102a34d6178a0a1659196a5672f332f6da2476f"
+        "c40101a0a164a09297a17802cd03e8cd0bb800a2476fc40097a17902000000a0c4009193a3702f31a6616e73776572c40107"
+        "c3"
+    ),
+    "fault": (
+        "9401a26279059198a972736d2e6661756c74a5672f332f6d924d01a0a2476fad56616c75654572726f723a2078a261749193"
+        "a3702f31a76661756c746564c40178"
+    ),
+    "resume": "9401a26279059193aa72736d2e726573756d65a5672f332f6d63",
+    "skip": "9401a26279059193a872736d2e736b6970a5672f332f6d63",
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_the_format_stays(name: str) -> None:
+    data = encode("by", 5, [EVENTS[name]])
+    assert data.hex() == GOLDEN[name]
+    assert PICKER.of(1, open_record(1, data)) == [EVENTS[name]]
+
+
+def test_the_messages_of_a_record_are_numbered_through_its_events() -> None:
+    found = list(messages_of([EVENTS["create"], EVENTS["commit"], EVENTS["fault"], EVENTS["input"]]))
+    assert found == [(0, BORN), (1, BORN), (2, GO), (3, GO)]
+    assert str(MessageId(77, 1)) == "77-1"

@@ -1,0 +1,117 @@
+"""Types: a typed program is accepted by pyright as it stands, and each of the wrong ones is refused at its wrong line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+GOOD = """
+from bokirsm import Ask, Event, Machine, Ref, Register, State, Table, Volatile
+
+
+class Freq(Event, name="WordFreq"):
+    text: str
+    count: int
+
+
+class Init(Event):
+    target: Ref[Freq]
+
+
+class Word(Ask[int]):
+    text: str
+
+
+class Counter(Machine[Init | Word], name="WordCounter"):
+    freq: Table[str, int] = Table()
+    high: Register[int] = Register(0)
+    target: Register[Ref[Freq]] = Register()
+    since_crash: Volatile[int] = Volatile(int)
+    waiting, counting = State(start=True, defer=(Word,)), State()
+
+    @waiting.on(Init)
+    def setup(self, e: Init) -> None:
+        self.target = e.target
+        self.jump(self.counting)
+
+    @counting.on(Word)
+    async def count(self, e: Word) -> None:
+        n = self.freq[e.text] = self.freq.get(e.text, 0) + 1
+        self.since_crash += 1
+        if n > self.high:
+            self.high = n
+            self.send(self.target, Freq(e.text, n))
+        self.reply(e, n)
+
+    @counting.entry
+    def enter(self) -> None:
+        self.after(3, Word("x"), every=4)
+        self.send(self.me, Init(self.create(Max, Freq("a", 1), near=self.me)))
+
+    @counting.on(Event)
+    def other(self, e: Event) -> None:
+        self.halt()
+
+
+class Max(Machine[Freq]):
+    run = State(start=True, ignore=(Freq,))
+"""
+
+WRONG = {
+    "an answer of another type": 'm.reply(w, "x")',
+    "a timer of a foreign event": 'm.after(3, Freq("a", 1))',
+    "a state that is a text": 'm.jump("counting")',
+    "an event that is changed": 'w.text = "b"',
+    "a register of another type": 'm.high = "x"',
+    "a table of another type": 'm.freq["a"] = "x"',
+    "a first event that is foreign": 'm.first(Freq("a", 1))',
+    "an event that the machine does not accept": 'm.send(c, Freq("a", 1))',
+    "a first event of another machine": "m.create(Max, Init(top))",
+    "a field that is not declared": "m.total = 5",
+}
+
+FRAME = """
+from bokirsm import Ask, Ref
+from good import Counter, Freq, Init, Max, Word
+
+
+class Name(Ask[str]):
+    pass
+
+
+async def wrong(c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: Word, max: type[Max]) -> str:
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_pyright_in_its_strict_mode(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD)
+    for number, line in enumerate(WRONG.values()):
+        (tmp_path / f"wrong{number:02}.py").write_text(f"{FRAME}    {line}\n    return ''\n")
+    paths = [str(ROOT / folder) for folder in ("libs/bokirsm", "libs/bokilib", "logbook", "common")]
+    settings = {
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+        "extraPaths": paths,
+        "venvPath": str(ROOT),
+        "venv": ".venv",
+        "reportUnusedExpression": "none",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    faults: dict[str, list[int]] = {}
+    for one in json.loads(ran.stdout)["generalDiagnostics"]:
+        if one.get("rule") != "reportUnusedImport":
+            faults.setdefault(Path(one["file"]).name, []).append(one["range"]["start"]["line"])
+    assert "good.py" not in faults, ran.stdout
+    last = FRAME.count("\n")
+    expected = {f"wrong{number:02}.py": {last} for number in range(len(WRONG))}
+    assert {name: set(lines) for name, lines in faults.items()} == expected, ran.stdout
