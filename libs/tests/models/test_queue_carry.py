@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from bokilib.records.dedup import DedupWindow
 from bokiqueue.model.events import Acked, Checkpoint, Id
 from bokiqueue.model.old_rules import is_finished
-from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, fold
+from bokiqueue.model.shard_state import Progress, StreamRecord, fold
 from libs.tests.models.search import search
 
 FOR_EVER = 1 << 40

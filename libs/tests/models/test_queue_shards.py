@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from bokilib.records.dedup import DedupWindow
 from bokiqueue.model.events import Acked, Checkpoint, Id
-from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, consumer_from, fold, messages_from
+from bokiqueue.model.shard_state import Progress, StreamRecord, consumer_from, fold, messages_from
 from libs.tests.models.search import search
 
 

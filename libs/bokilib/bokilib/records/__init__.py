@@ -1,1 +1,1 @@
-"""The format of records, all pure: `events`, `tags`, `codec` (JSON values), `contribution`, `isolation` and `conflict_rules`."""
+"""The format of records, all pure: `events`, `tags`, `codec` (JSON values), `contribution`, `dedup`, `isolation` and `conflict_rules`."""

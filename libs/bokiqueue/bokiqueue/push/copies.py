@@ -21,11 +21,12 @@ from boki_common.errors import BokiError
 from bokilib.append.batcher import Driver
 from bokilib.append.log import Log
 from bokilib.records import tags
+from bokilib.records.dedup import DedupWindow
 from bokiqueue import settings
 from bokiqueue.checkpoint.checkpointing import stream
 from bokiqueue.checkpoint.old_messages import messages, newest
 from bokiqueue.model.events import PICKER, Id, consumer_id, items_of, shard_id
-from bokiqueue.model.shard_state import DedupWindow, Progress, fold_group
+from bokiqueue.model.shard_state import Progress, fold_group
 
 LOOK_RECORDS: Final = 8_192
 """Records that are read for one verdict; the next verdict continues there."""

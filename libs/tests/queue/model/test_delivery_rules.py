@@ -7,11 +7,12 @@ import random
 import msgspec
 import pytest
 
+from bokilib.records.dedup import DedupWindow
 from bokiqueue.model import delivery_rules
 from bokiqueue.model.delivery_rules import DeliverySchedule
 from bokiqueue.model.events import Id, Item
 from bokiqueue.model.limit_rules import KeyRateLimits
-from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, DedupWindow, Progress, decode
+from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, Progress, decode
 
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 

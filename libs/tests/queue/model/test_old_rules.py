@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bokilib.records.dedup import DedupWindow
 from bokiqueue.model.events import Id
 from bokiqueue.model.old_rules import RewriteTimer, is_finished, is_old
-from bokiqueue.model.shard_state import DedupWindow, Progress
+from bokiqueue.model.shard_state import Progress
 
 
 def test_what_a_checkpoint_had_not_come_to_is_never_left_out() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from bokilib.records.dedup import DedupWindow
 from bokiqueue.model.events import Acked, Checkpoint, ConsumerEvent, Dead, Delivered, Id, Nacked
-from bokiqueue.model.shard_state import DedupWindow, Progress, StreamRecord, decode, fold
+from bokiqueue.model.shard_state import Progress, StreamRecord, decode, fold
 
 
 def fields(progress: Progress) -> tuple[object, ...]:
@@ -115,23 +116,3 @@ def test_what_could_not_be_opened_has_no_messages_until_one_is_handed_out() -> N
         assert (known.attempt(Id(5, 0)), known.attempt(Id(5, 1))) == (1, 0)
         known.raise_floor(Id(6, 0))
         assert not known.unopened
-
-
-def test_the_first_counts_and_after_the_window_the_next_is_a_first_again() -> None:
-    window = DedupWindow(100)
-    found = [window.twice("e", at_ms) for at_ms in (0, 50, 100, 101, 150, 201, 202)]
-    assert found == [False, True, True, False, True, True, False]
-
-
-def test_what_is_over_is_forgotten_and_what_is_kept_comes_back() -> None:
-    window = DedupWindow(100)
-    for dedup, at_ms in (("old", 0), ("new", 90), ("newest", 120)):
-        assert not window.twice(dedup, at_ms)
-    assert window.items() == [("new", 90), ("newest", 120)]
-    assert DedupWindow(100, window.items()).twice("new", 130)
-
-
-def test_a_copy_read_long_after_its_first_is_recognised_by_what_was_kept() -> None:
-    window = DedupWindow(100)
-    assert not window.twice("x", 0)
-    assert DedupWindow(100, window.items()).twice("x", 50), "whenever that was: its first is 50 ms older"
