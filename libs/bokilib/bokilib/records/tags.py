@@ -19,6 +19,9 @@ tag. Sharing costs false conflicts and nothing else, because events contain thei
 | `lock/<k>` `lock/ck/<k>` | a lock's queue; its checkpoints |
 | `queue/cfg/<q>` `queue/p/<q>/<i>` `queue/own/<q>/<i>/<g>` `queue/c/<q>/<i>/<g>` | settings; messages; owners; consumers |
 | `queue/old/<q>/<i>` | messages rewritten out of old terms |
+| `rsm/own/<g>/<p>` `rsm/p/<g>/<p>` `rsm/ck/<g>/<p>` | owners, messages and commits, checkpoints of a partition of machines |
+| `rsm/m/<g>/<name>` | snapshots of a machine; its creation by key |
+| `rsm/r/<process>` | answers to questions of a process |
 """
 
 from __future__ import annotations
@@ -191,3 +194,33 @@ def queue_owner(queue: str, shard: int, group: str) -> str:
 def queue_consumer(queue: str, shard: int, group: str) -> str:
     """Return the tag of the deliveries and ACKs of a shard in a group."""
     return tag_of("queue/c", queue, shard, group)
+
+
+def rsm_group(group: str) -> str:
+    """Return the group of members under which the hosts of a group of machines send heartbeats."""
+    return f"rsm/{group}"
+
+
+def rsm_owner(group: str, partition: int) -> str:
+    """Return the tag of the fence of a partition of machines."""
+    return tag_of("rsm/own", group, partition)
+
+
+def rsm_partition(group: str, partition: int) -> str:
+    """Return the tag of the messages to machines of a partition, and of their commits."""
+    return tag_of("rsm/p", group, partition)
+
+
+def rsm_checkpoint(group: str, partition: int) -> str:
+    """Return the tag of the checkpoints of a partition of machines."""
+    return tag_of("rsm/ck", group, partition)
+
+
+def rsm_machine(group: str, name: str) -> str:
+    """Return the tag of the snapshots of a machine, and of its creation by key."""
+    return tag_of("rsm/m", group, name)
+
+
+def rsm_replies(process: str) -> str:
+    """Return the tag of the answers to questions of a process."""
+    return tag_of("rsm/r", process)

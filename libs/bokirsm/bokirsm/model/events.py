@@ -8,6 +8,8 @@
 | rsm.commit | p of its machine and of those that it writes to, r of those that it answers | all that one handler took, changed and sent |
 | rsm.fault | p, r | a handler that failed: its machine waits |
 | rsm.resume, rsm.skip | p | what a person decided about a fault |
+| rsm.snap | m | a part of a snapshot: the state of a machine as of its commit `k` |
+| rsm.ck | ck | a part of a checkpoint: the state of a partition as of `covers` |
 
 A *message* is an event for a machine, or a machine to create. Its id is (seqnum of its record, number): the messages of a record are
 numbered through all its events, in order, those of a commit beginning with the machines that it creates. A commit names the messages that
@@ -28,6 +30,9 @@ from bokilib.records.events import Event, Picker
 LIBRARY: Final = "rsm"
 SAME_RECORD: Final = 0
 """The seqnum, in a list of taken messages, of the record that the list is in."""
+
+DROPPED: Final = 0
+"""The number of a commit that only takes messages: their machine does not exist, or has halted."""
 
 Outcome: TypeAlias = Literal["answer", "refused", "faulted"]
 
@@ -150,7 +155,7 @@ class Commit(Event, tag="rsm.commit", frozen=True):
 
     Attributes:
         id: the machine.
-        k: the number of this commit of the machine, from 1.
+        k: the number of this commit of the machine, from 1; `DROPPED` if it only takes messages.
         at_ms: the machine's time.
         took: the messages that it consumed; empty if a timer was handled.
         kind: the stored name of the machine's class in its first commit; else "".
@@ -220,8 +225,56 @@ class Skipped(Event, tag="rsm.skip", frozen=True):
     fault: int
 
 
-AnyEvent: TypeAlias = Claimed | Inputs | Created | Commit | Faulted | Resumed | Skipped
-PICKER: Final[Picker[AnyEvent]] = Picker(LIBRARY, (Claimed, Inputs, Created, Commit, Faulted, Resumed, Skipped))
+class Snapshot(Event, tag="rsm.snap", frozen=True):
+    """A part of the state of a machine.
+
+    Attributes:
+        id: the machine, by its name in the group: `group/name`.
+        k: the number of the newest commit that it contains.
+        part: index of this part.
+        parts: number of the parts.
+        data: this part of the encoded state.
+        halted: the machine ended; its id is not used again while this is retained.
+        partition: of the machine.
+    """
+
+    id: str
+    k: int
+    part: int
+    parts: int
+    data: bytes
+    halted: bool = False
+    partition: int = 0
+
+
+class Checkpoint(Event, tag="rsm.ck", frozen=True):
+    """A part of the state of a partition.
+
+    Attributes:
+        id: the partition: `group/partition`.
+        covers: the seqnum as of which it is the state.
+        part: index of this part.
+        parts: number of the parts.
+        data: this part of the encoded state.
+    """
+
+    id: str
+    covers: int
+    part: int
+    parts: int
+    data: bytes
+
+
+AnyEvent: TypeAlias = Claimed | Inputs | Created | Commit | Faulted | Resumed | Skipped | Snapshot | Checkpoint
+PICKER: Final[Picker[AnyEvent]] = Picker(
+    LIBRARY, (Claimed, Inputs, Created, Commit, Faulted, Resumed, Skipped, Snapshot, Checkpoint)
+)
+
+
+def partition_of_ref(ref: str) -> tuple[str, int]:
+    """Return the group and the partition of a machine that is written as text."""
+    group, partition, _ = ref.split("/", 2)
+    return group, int(partition)
 
 
 def messages_of(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Message]]:

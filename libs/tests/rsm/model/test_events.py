@@ -9,6 +9,7 @@ from bokirsm.model.events import (
     PICKER,
     SAME_RECORD,
     AnyEvent,
+    Checkpoint,
     Claimed,
     Commit,
     Created,
@@ -19,6 +20,7 @@ from bokirsm.model.events import (
     Reply,
     Resumed,
     Skipped,
+    Snapshot,
     TimerSet,
     messages_of,
 )
@@ -48,6 +50,8 @@ EVENTS: dict[str, AnyEvent] = {
     "fault": Faulted("g/3/m", MessageId(77, 1), "", "Go", "ValueError: x", "at", (Reply("p/1", "faulted", b"x"),)),
     "resume": Resumed("g/3/m", 99),
     "skip": Skipped("g/3/m", 99),
+    "snapshot": Snapshot("g/m", 7, 0, 1, b"state", True, 3),
+    "checkpoint": Checkpoint("g/3", 90, 1, 2, b"state"),
 }
 GOLDEN = {
     "claim": "9401a26279059196a972736d2e636c61696da16703a6686f73742d31a0c2",
@@ -66,6 +70,8 @@ GOLDEN = {
     ),
     "resume": "9401a26279059193aa72736d2e726573756d65a5672f332f6d63",
     "skip": "9401a26279059193a872736d2e736b6970a5672f332f6d63",
+    "snapshot": "9401a26279059198a872736d2e736e6170a3672f6d070001c4057374617465c303",
+    "checkpoint": "9401a26279059196a672736d2e636ba3672f335a0102c4057374617465",
 }
 
 

@@ -1,0 +1,199 @@
+"""The open record of a lane: what its handlers did since the record before was appended. Pure.
+
+A *lane* is a process's partitions of a group. It has one record in flight, and handles meanwhile what becomes the next one.
+
+- A message that a handler of the lane sends to a machine of the lane is handled before it is durable: a chain of handlers is one record.
+  If a record of the lane does not happen, all that depends on it is in this record and the open one, and is dropped with them.
+- The record expects the claim of each partition in which it commits, so that it fails as a whole if one of them has another owner.
+- The ids of messages of the lane's own records are not known before the record is in the log: those of the open record are written as
+  `SAME_RECORD`, and those of the record before are known when the next one is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from boki_common.limits import RECORD_TAGS
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution, counts_fit
+from bokilib.records.events import Event
+from bokirsm.model.events import SAME_RECORD, AnyEvent, Commit, Faulted, Message, MessageId, Reply, partition_of_ref
+
+AROUND_BYTES: Final = 24
+"""Bytes of an event around its fields, and of the id of a message that it took."""
+ENVELOPE_BYTES: Final = 2_048
+TIMER: Final = -1
+"""The seqnum of the id that stands for a timer's firing."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class InboxMessage:
+    """A message in the memory of a lane.
+
+    Attributes:
+        message: its event or creation.
+        seqnum: of its record; 0 while that is not known.
+        number: in its record.
+        record: the lane's own record that has it, as long as that is not in the log; else None.
+    """
+
+    __slots__ = ("message", "number", "record", "seqnum")
+
+    def __init__(self, message: Message, seqnum: int, number: int, record: LaneRecord | None = None) -> None:
+        self.message: Final = message
+        self.seqnum = seqnum
+        self.number: Final = number
+        self.record = record
+
+    def id_in(self, record: LaneRecord) -> MessageId:
+        """Return its id as a record of the lane that took it names it."""
+        if self.record is record:
+            return MessageId(SAME_RECORD, self.number)
+        assert self.seqnum, "the record before is in the log when the next one is sealed"
+        return MessageId(self.seqnum, self.number)
+
+
+class _Taken:
+    """A commit or fault with the message that it is about; None for a timer."""
+
+    __slots__ = ("event", "took")
+
+    def __init__(self, event: Commit | Faulted, took: InboxMessage | None) -> None:
+        self.event = event
+        self.took = took
+
+
+class LaneRecord:
+    """The open record of a lane; see the module.
+
+    Attributes:
+        sent: the messages that it has, by number.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.sent: Final[list[InboxMessage]] = []
+        self._group: Final = group
+        self._events: Final[list[_Taken]] = []
+        self._bytes = ENVELOPE_BYTES
+        self._partitions: Final[dict[int, None]] = {}
+        """Partitions in which it commits."""
+        self._targets: Final[dict[int, None]] = {}
+        """Partitions of the machines that it writes to."""
+        self._processes: Final[dict[str, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions in which it commits, in the order of their first commits."""
+        return list(self._partitions)
+
+    def fits(self, event: Commit | Faulted) -> bool:
+        """Return whether an event fits into this record. Any one event fits into an empty record."""
+        if not self._events:
+            return True
+        targets, processes = _targets(event), _processes(event.replies)
+        count = len(self._targets | dict.fromkeys(targets)) + len(self._processes | dict.fromkeys(processes))
+        return counts_fit(count, len(self._partitions) + 1, self._bytes + size_of(event)) and count <= RECORD_TAGS
+
+    def add(self, event: Commit | Faulted, took: InboxMessage | None) -> list[InboxMessage]:
+        """Add the commit of a handler. Return the messages that it sends, in order.
+
+        Args:
+            event: a commit without the ids of what it took, or a fault.
+            took: the message that was handled; None if a timer fired.
+        """
+        assert self.fits(event), "the caller begins the next record"
+        self._events.append(_Taken(event, took))
+        self._bytes += size_of(event)
+        partition = partition_of_ref(event.id)[1]
+        self._partitions[partition] = None
+        self._targets.update(dict.fromkeys(_targets(event)))
+        self._processes.update(dict.fromkeys(_processes(event.replies)))
+        if not isinstance(event, Commit):
+            return []
+        new = [
+            InboxMessage(message, 0, len(self.sent) + number, self)
+            for number, message in enumerate((*event.creates, *event.sends))
+        ]
+        self.sent.extend(new)
+        return new
+
+    def events(self) -> tuple[Commit | Faulted, ...]:
+        """Return the events with the ids of what they took. The record before has to be in the log."""
+        found: list[Commit | Faulted] = []
+        for one in self._events:
+            event = one.event
+            if one.took is None:
+                found.append(event)
+            elif isinstance(event, Commit):
+                found.append(msgspec.structs.replace(event, took=(one.took.id_in(self),)))
+            else:
+                found.append(msgspec.structs.replace(event, message=one.took.id_in(self)))
+        return tuple(found)
+
+    def contribution(self, claims: Mapping[int, int]) -> Contribution:
+        """Return the record.
+
+        Args:
+            claims: the lane's claim of each partition.
+        """
+        events: tuple[Event, ...] = self.events()
+        streams = [tags.rsm_partition(self._group, one) for one in self._targets]
+        streams += [tags.rsm_replies(process) for process in self._processes]
+        return Contribution(tuple(streams), expectations(self._group, claims, self._partitions), events)
+
+    def appended(self, seqnum: int) -> None:
+        """Note the seqnum of this record: it is in the log."""
+        for message in self.sent:
+            message.seqnum, message.record = seqnum, None
+
+
+def expectations(group: str, claims: Mapping[int, int], partitions: Iterable[int]) -> dict[str, int | None]:
+    """Return what a record of a lane expects: its own claim of each partition that the record writes for."""
+    return {tags.rsm_owner(group, one): claims[one] for one in partitions}
+
+
+def is_own(seqnum: int, events: Iterable[AnyEvent], since: Mapping[int, int]) -> bool:
+    """Return whether a record was appended by the lane that owns some partitions.
+
+    Only the owner of a partition commits in it. So a record with a commit of one of the lane's partitions, above the seqnum from which the
+    lane owns it, is the lane's own, even if it is read before its append returns.
+
+    Args:
+        seqnum: of the record.
+        events: in the record.
+        since: the seqnum above which the lane follows the partition as its owner, by partition.
+    """
+    for event in events:
+        if isinstance(event, (Commit, Faulted)):
+            _, partition = partition_of_ref(event.id)
+            if seqnum > since.get(partition, seqnum):
+                return True
+    return False
+
+
+def size_of(event: Commit | Faulted) -> int:
+    """Return the bytes of an event in a record, about."""
+    return len(_encoder.encode(event)) + AROUND_BYTES
+
+
+def _targets(event: Commit | Faulted) -> list[int]:
+    """Return the partitions whose streams an event joins: that of its machine, and those of the machines that it writes to."""
+    found = [partition_of_ref(event.id)[1]]
+    if isinstance(event, Commit):
+        found += [partition_of_ref(message.to)[1] for message in (*event.creates, *event.sends)]
+    return found
+
+
+def _processes(replies: Iterable[Reply]) -> list[str]:
+    """Return the processes that get answers."""
+    return [reply.asker.rpartition("/")[0] for reply in replies]
