@@ -94,7 +94,8 @@ def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.Capture
         try:
             for example in blocks(path):
                 source = "\n" * example.line + str(example.parsed).replace(DEFAULT_URL, dev_url)
-                code = compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                # As a person pastes it: without the postponed annotations of this file.
+                code = compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
                 made = eval(code, names)
                 if inspect.iscoroutine(made):
                     runner.run(made)

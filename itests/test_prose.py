@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)
 """Many files are read, also while other tests have the processors."""
 
 HOLDS: Final = ("examples/", "libs/", "spark/")
-PAGES: Final = ("applications", "flow", "queue", "spark", "store", "tables")
+PAGES: Final = ("applications", "flow", "queue", "rsm", "spark", "store", "tables")
 
 OPENING: Final = re.compile(
     r"(?:As|It|Its|Nobody|Nothing|Of|Once|One|So|Somebody|Something|That|Their|These|They|Those)\b"

@@ -1,8 +1,14 @@
 """Reliable state machines on a LogBook: each event is handled exactly once, and what a handler changes and sends is one record.
 
-Read the rooms in this order: `model` (records and the rules that read them), `machine` (the language, and the core that runs a handler).
+    async with Host(App("words", [Counter, Max]), client.book("b"), name="host-1") as host:
+        counter = await host.create(Counter, Init(await host.create(Max, key="max")), key="c-1")
+        print(await host.ask(Word("a").to(counter)))
+
+Read the rooms in this order: `model` (records and the rules that read them), `machine` (the language, and the core that runs a handler),
+`lane` (the machines of one process), `client` (machines from outside), then `host`, which joins them.
 """
 
+from bokirsm.client.rsm import Rsm
 from bokirsm.errors import (
     CommitTooLarge,
     DeclarationError,
@@ -16,6 +22,7 @@ from bokirsm.errors import (
     UnhandledEvent,
     WrongCall,
 )
+from bokirsm.host import Host
 from bokirsm.machine.app import App
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.machine import Machine
@@ -31,6 +38,7 @@ __all__ = [
     "EndlessHandler",
     "Event",
     "HandlerAwaited",
+    "Host",
     "IdReused",
     "Machine",
     "MachineFaulted",
@@ -38,6 +46,7 @@ __all__ = [
     "Ref",
     "Refused",
     "Register",
+    "Rsm",
     "State",
     "Table",
     "UndeclaredField",

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 GOOD = """
-from bokirsm import Ask, Event, Machine, Ref, Register, State, Table, Volatile
+import boki
+from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State, Table, Volatile
 
 
 class Freq(Event, name="WordFreq"):
@@ -61,6 +62,15 @@ class Counter(Machine[Init | Word], name="WordCounter"):
 
 class Max(Machine[Freq]):
     run = State(start=True, ignore=(Freq,))
+
+
+async def main(book: boki.Book) -> int:
+    app = App("words", [Counter, Max])
+    async with Host(app, book, name="host-1") as host, Rsm(app, book) as rsm:
+        counter = await host.create(Counter, Init(await host.create(Max, key="max")), key="c-1")
+        seqnum: int = await rsm.send(counter, Word("a"), dedup_id="x")
+        await rsm.send_many([(counter, Word("b")), (counter, Word("c"))])
+        return seqnum + await host.ask(Word("a").to(counter))
 """
 
 WRONG = {
@@ -74,10 +84,15 @@ WRONG = {
     "an event that the machine does not accept": 'm.send(c, Freq("a", 1))',
     "a first event of another machine": "m.create(Max, Init(top))",
     "a field that is not declared": "m.total = 5",
+    "an event from outside that is not accepted": 'await host.send(c, Freq("a", 1))',
+    "a question that is not accepted": "await host.ask(Name().to(c))",
+    "a question that is none": "await host.ask(Init(top))",
+    "a machine that is created with another event": 'await host.create(Max, Init(top), key="m")',
+    "an answer that is used as another type": "text: str = await host.ask(w.to(c))",
 }
 
 FRAME = """
-from bokirsm import Ask, Ref
+from bokirsm import Ask, Host, Ref
 from good import Counter, Freq, Init, Max, Word
 
 
@@ -85,7 +100,7 @@ class Name(Ask[str]):
     pass
 
 
-async def wrong(c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: Word, max: type[Max]) -> str:
+async def wrong(host: Host, c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: Word, max: type[Max]) -> str:
 """
 
 

@@ -85,7 +85,7 @@ async def leave(
     `keeps`, `runs`: see `Leaving`. Return False, with nothing appended, if a partition moved meanwhile; the caller retries.
     """
     told = Leaving(group, owner.who, tuple(keeps), tuple(runs))
-    return await owner.release(Contribution((tags.flow_blocked(group),), {}, (told,)))
+    return await owner.release(Contribution((tags.flow_blocked(group),), {}, (told,))) > 0
 
 
 def still_runs(leaving: Leaving) -> Callable[[str], bool] | None:

@@ -6,7 +6,7 @@ newest claims are read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import boki
@@ -146,16 +146,17 @@ class PartitionOwner(Generic[L]):
         newest = self._claims.newest[partition]
         return newest.seqnum if newest is not None else self._claims.read_at
 
-    async def release(self, beside: Contribution) -> bool:
-        """Release all partitions of this member.
+    async def release(self, beside: Contribution, partitions: Collection[int] | None = None) -> int:
+        """Release partitions of this member by one record.
 
         Args:
             beside: what the library adds to the record.
+            partitions: those to release, as far as this member owns them; None for all.
 
         Returns:
-            False if a partition moved meanwhile: nothing was appended, and the caller retries.
+            The seqnum of the record, or 0 if a partition moved meanwhile: nothing was appended, and the caller retries.
         """
-        given = dict(sorted(self.mine.items()))
+        given = {one: claim for one, claim in sorted(self.mine.items()) if partitions is None or one in partitions}
         fences: dict[str, int | None] = {self.fences[one]: claim for one, claim in given.items()}
         claims = tuple(self._event(one, NOBODY, self.who) for one in given)
         part = Contribution((*beside.tags, *fences), {**beside.expect, **fences}, (*beside.events, *claims))
@@ -163,12 +164,12 @@ class PartitionOwner(Generic[L]):
             seqnum = await self._log.append(part, settle=True)
         except Conflict:
             await self.refresh()
-            return False
+            return 0
         for one, claim in given.items():
             self._claims.learn(one, Claim(seqnum, self._log.by, NOBODY))
             if self.mine.get(one) == claim:
                 del self.mine[one]
-        return True
+        return seqnum
 
     def forget(self, partition: int, claim: int) -> bool:
         """Note that another member owns a partition; return False if the claim was not this member's newest one."""

@@ -11,8 +11,8 @@ A *lane* is a process's partitions of a group. It has one record in flight, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -50,7 +50,7 @@ class InboxMessage:
         self.record = record
 
     def id_in(self, record: LaneRecord) -> MessageId:
-        """Return its id as a record of the lane that took it names it."""
+        """Return its id as the record that takes it names it."""
         if self.record is record:
             return MessageId(SAME_RECORD, self.number)
         assert self.seqnum, "the record before is in the log when the next one is sealed"
@@ -108,7 +108,7 @@ class LaneRecord:
         """Add the commit of a handler. Return the messages that it sends, in order.
 
         Args:
-            event: a commit without the ids of what it took, or a fault.
+            event: a commit without the ids of taken messages, or a fault.
             took: the message that was handled; None if a timer fired.
         """
         assert self.fits(event), "the caller begins the next record"
@@ -128,7 +128,7 @@ class LaneRecord:
         return new
 
     def events(self) -> tuple[Commit | Faulted, ...]:
-        """Return the events with the ids of what they took. The record before has to be in the log."""
+        """Return the events with the ids of the messages that they took. The record before has to be in the log."""
         found: list[Commit | Faulted] = []
         for one in self._events:
             event = one.event
@@ -162,21 +162,25 @@ def expectations(group: str, claims: Mapping[int, int], partitions: Iterable[int
     return {tags.rsm_owner(group, one): claims[one] for one in partitions}
 
 
-def is_own(seqnum: int, events: Iterable[AnyEvent], since: Mapping[int, int]) -> bool:
+Span: TypeAlias = tuple[int, int | None]
+"""Seqnums between which a lane owned a partition, without the first one; None if it still does."""
+
+
+def is_own(seqnum: int, events: Iterable[AnyEvent], spans: Mapping[int, Sequence[Span]]) -> bool:
     """Return whether a record was appended by the lane that owns some partitions.
 
-    Only the owner of a partition commits in it. So a record with a commit of one of the lane's partitions, above the seqnum from which the
-    lane owns it, is the lane's own, even if it is read before its append returns.
+    Only the owner of a partition commits in it. So a record with a commit of one of the lane's partitions, from when the lane owned it, is
+    the lane's own, even if it is read before its append returns.
 
     Args:
         seqnum: of the record.
         events: in the record.
-        since: the seqnum above which the lane follows the partition as its owner, by partition.
+        spans: when the lane owned partitions, by partition.
     """
     for event in events:
         if isinstance(event, (Commit, Faulted)):
             _, partition = partition_of_ref(event.id)
-            if seqnum > since.get(partition, seqnum):
+            if any(first < seqnum and (last is None or seqnum < last) for first, last in spans.get(partition, ())):
                 return True
     return False
 

@@ -60,10 +60,11 @@ class OpenFault(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TimerTimes(NamedTuple):
-    """The times of a timer."""
+    """The times of a timer, and the number of the commit that set it."""
 
     set_ms: int
     due_ms: int
+    k: int
 
 
 class PartitionCheckpoint(msgspec.Struct, array_like=True, frozen=True):
@@ -173,7 +174,7 @@ class PartitionState:
             if timer.is_removal:
                 times.pop(timer.name, None)
             else:
-                times[timer.name] = TimerTimes(timer.set_ms, timer.due_ms)
+                times[timer.name] = TimerTimes(timer.set_ms, timer.due_ms, timer.k)
         if commit.halted or not times:
             del self.timers[machine]
         self.faults.pop(machine, None)

@@ -105,6 +105,15 @@ async def test_a_release_is_one_record_and_of_all_partitions_or_of_none(cluster:
     assert not await a.claim([2]) or a.holders[2] == "a"
 
 
+async def test_a_member_gives_some_of_its_partitions(cluster: MemoryCluster) -> None:
+    a = await owner_of(cluster, "a")
+    claim = await a.claim([1, 2, 3])
+    seqnum = await a.release(Contribution(), [2, 0])
+    assert seqnum > claim and a.mine == {1: claim, 3: claim} and a.holders == {1: "a", 3: "a"}
+    record = await a._log.book.read_prev(a.fences[2])
+    assert record is not None and (record.seqnum, record.tags) == (seqnum, (a.fences[2],))
+
+
 async def test_partitions_that_another_member_took_rest_until_the_next_round(cluster: MemoryCluster) -> None:
     a, b = await owner_of(cluster, "a"), await owner_of(cluster, "b")
     await a.claim(range(PARTITIONS))

@@ -14,7 +14,7 @@ from bokirsm.model.events import (
     Reply,
     messages_of,
 )
-from bokirsm.model.lane_record import InboxMessage, LaneRecord, expectations, is_own
+from bokirsm.model.lane_record import InboxMessage, LaneRecord, Span, expectations, is_own
 
 A, B, C = "g/1/a", "g/2/b", "g/3/c"
 
@@ -53,9 +53,11 @@ def test_a_record_is_full_by_bytes_and_by_streams() -> None:
 
 
 def test_a_lane_knows_its_own_records_by_its_partitions() -> None:
-    since = {1: 10, 2: 30}
+    since: dict[int, list[Span]] = {1: [(2, 4), (10, None)], 2: [(30, 60)]}
     commit = Commit(A, 1, sends=(Message(B, "x"),))
     assert is_own(11, [commit], since) and is_own(40, [Inputs("g", ()), Faulted(A, MessageId(1, 0), "", "", "")], since)
     assert not is_own(10, [commit], since), "another lane owned the partition then"
+    assert is_own(3, [commit], since) and not is_own(4, [commit], since)
+    assert is_own(59, [Commit(B, 1)], since) and not is_own(61, [Commit(B, 1)], since), "it was released there"
     assert not is_own(40, [Commit(C, 1, sends=(Message(B, "x"),))], since)
     assert not is_own(40, [Claimed("g", 1, "host"), Inputs("g", (Message(A, "x"),))], since)

@@ -108,7 +108,7 @@ def test_a_fold_from_a_checkpoint_is_the_fold_of_all(covers: int, read: int) -> 
 def test_a_checkpoint_keeps_timers_and_deduplication_ids() -> None:
     known = told(STORY[:3], PartitionState("g", 3))
     state = PartitionState.restored("g", 3, 3, known.checkpoint(3))
-    assert state.timers == {M: {"t": TimerTimes(5, 9)}}
+    assert state.timers == {M: {"t": TimerTimes(5, 9, 1)}}
     assert state.apply(4, DEDUP_MS, 1, [Inputs("g", (to("copy", dedup="x"),))]) == []
     assert state.apply(5, DEDUP_MS + 21, 1, [Inputs("g", (to("later", dedup="x"),))]) != []
     known.checkpointed(2)

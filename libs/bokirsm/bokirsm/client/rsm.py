@@ -1,0 +1,272 @@
+"""Machines from outside: programs create them, send them events, and ask them.
+
+    async with Rsm(app, client.book("b")) as rsm:
+        counter = await rsm.create(Counter, Init(top), key="c-1")
+        await rsm.send(counter, Word("a"))
+        print(await rsm.ask(Word("a").to(counter)))
+
+- What a program sends is in the log when the call returns. Events of one task to one machine arrive in the order of the calls.
+- Calls that are made at the same time share a record.
+- `sending` and `creating` are parts of a record of several libraries: the ACK of a message of a queue, and the event that it becomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from boki_common.errors import Conflict, InvalidArgument
+from boki_common.runtime import confined
+from bokilib.append.batcher import AppendBatcher
+from bokilib.append.log import Log, Tokens
+from bokilib.ports import BookPort, PayloadHook, Random
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokirsm.client.answers import Answers
+from bokirsm.errors import IdReused, NoSuchMachine
+from bokirsm.lane import loading
+from bokirsm.machine.app import App
+from bokirsm.machine.handling import creation, message
+from bokirsm.machine.machine import Machine
+from bokirsm.machine.refs import Ref, keyed
+from bokirsm.machine.values import Question, answer_type, codec_of, digest_of
+from bokirsm.model.events import PICKER, Created, Inputs, Message, Resumed, Skipped
+
+F = TypeVar("F")
+R = TypeVar("R")
+
+TIMEOUT_S: Final = 30.0
+AROUND_BYTES: Final = 64
+"""Bytes of a message beside its event, about."""
+DEDUP_CHARS: Final = 200
+IN_FLIGHT: Final = 2
+"""Records with events from outside that are in flight at once."""
+
+
+class Rsm:
+    """The machines of an app in a book, from outside; see the module.
+
+    Attributes:
+        app: the app.
+        log: of the book.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        book: BookPort | Log,
+        *,
+        hook: PayloadHook | None = None,
+        random: Random | Tokens | None = None,
+    ) -> None:
+        """Prepare the client. It needs no block, but leaving one ends its tasks.
+
+        Args:
+            app: the app.
+            book: the book, or the log that other libraries share with it.
+            hook: as for `bokilib.Log`.
+            random: the source of names.
+        """
+        self.app: Final = app
+        self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
+        self._tokens: Final = random
+        self._batcher: Final = AppendBatcher(self.log, in_flight=IN_FLIGHT)
+        self._answers: Final = Answers(self.log)
+        self._names = 0
+
+    async def __aenter__(self) -> Rsm:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._answers.close()
+
+    # -- creating
+
+    async def create(
+        self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
+    ) -> Ref[F]:
+        """Create a machine.
+
+        Args:
+            cls: its class.
+            init: its first event, which it handles in its start state.
+            key: its name in the group. If a machine with this key exists, with the same class and first event, it is returned. By
+                default the machine has a name of its own.
+            near: a machine in whose partition it should be, so that one host runs both.
+
+        Raises:
+            IdReused: a machine with this key was created with another class or first event.
+            AppendUnknown: it may be created. With a key the call may be repeated.
+        """
+        part, ref = self._creation(cls, init, key, near)
+        try:
+            await self.log.append(part)
+        except Conflict as conflict:
+            return await self._attached(ref, part, conflict)
+        return ref
+
+    def creating(
+        self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
+    ) -> tuple[Contribution, Ref[F]]:
+        """Return the part of a record that creates a machine, and the machine. The arguments are those of `create`.
+
+        If a machine with this key exists, the whole record fails with a Conflict.
+        """
+        return self._creation(cls, init, key, near)
+
+    def _creation(
+        self, cls: type[Machine[Any]], init: object, key: str | None, near: Ref[Any] | None
+    ) -> tuple[Contribution, Ref[Any]]:
+        confined.check(confined.A_CLIENT)
+        group, declaration = self.app.name, self.app.declaration(cls)
+        self._names += key is None
+        ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
+        made = creation(ref, declaration, init)
+        made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, made.body))
+        partition, machine = tags.rsm_partition(group, ref.partition), tags.rsm_machine(group, ref.name)
+        event = Created(f"{group}/{ref.name}", made)
+        if key is None:
+            return Contribution((partition,), {}, (event,), self._origin), ref
+        return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
+
+    async def _attached(self, ref: Ref[Any], part: Contribution, conflict: Conflict) -> Ref[Any]:
+        """Return the machine of a key that exists."""
+        (wanted,) = part.events
+        assert isinstance(wanted, Created)
+        tag = tags.rsm_machine(self.app.name, ref.name)
+        at_most: int | None = None
+        while (record := await self.log.book.read_prev(tag, at_most=at_most)) is not None:
+            for event in PICKER.of(record.seqnum, await self.log.open(record), about=wanted.id):
+                if isinstance(event, Created):
+                    return self._same(ref, wanted.message, event.message)
+            at_most = record.seqnum - 1
+        raise conflict
+
+    def _same(self, ref: Ref[Any], wanted: Message, found: Message) -> Ref[Any]:
+        if found.digest == wanted.digest:
+            return Ref.parse(found.to)
+        raise IdReused(
+            f"expected {ref.name!r} to be created with {wanted.kind} and the same first event, found a machine of {found.kind}: "
+            "take another key, or create it as it was",
+            key=ref.name,
+            expected=f"{wanted.kind} {wanted.digest}",
+            found=f"{found.kind} {found.digest}",
+        )
+
+    # -- sending
+
+    async def send(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> int:
+        """Send an event to a machine. When the call returns, it is in the log, and will be handled once.
+
+        Args:
+            to: the machine.
+            event: what it accepts.
+            dedup_id: of several events to a partition with one id, within five minutes, the first is handled.
+
+        Returns:
+            The seqnum of the record.
+
+        Raises:
+            AppendUnknown: it may be in the log. With a `dedup_id` the call may be repeated.
+        """
+        part = self.sending(to, event, dedup_id=dedup_id)
+        return await self._append(part)
+
+    async def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> int:
+        """Send events to machines by one record: all of them, or none. Return its seqnum.
+
+        Raises:
+            AtomicTooLarge: they do not fit one record.
+            AppendUnknown: as `send`.
+        """
+        return await self._append(self._part([self._message(to, event, None) for to, event in events]))
+
+    def sending(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> Contribution:
+        """Return the part of a record that sends an event to a machine."""
+        return self._part([self._message(to, event, dedup_id)])
+
+    def _message(self, to: Ref[Any], event: object, dedup_id: str | None) -> Message:
+        if to.group != self.app.name:
+            raise InvalidArgument(
+                f"expected a machine of {self.app.name!r}, found one of {to.group!r}: use an Rsm of its app"
+            )
+        if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_CHARS:
+            raise InvalidArgument(f"expected a dedup_id of 1 to {DEDUP_CHARS} characters, found {dedup_id!r:.80}")
+        return message(to, event, dedup=dedup_id or "")
+
+    def _part(self, messages: list[Message]) -> Contribution:
+        if not messages:
+            raise InvalidArgument("expected one event at least, found none")
+        partitions = dict.fromkeys(Ref.parse(one.to).partition for one in messages)
+        streams = tuple(tags.rsm_partition(self.app.name, one) for one in partitions)
+        return Contribution(streams, {}, (Inputs(self.app.name, tuple(messages)),), self._origin)
+
+    async def _append(self, part: Contribution) -> int:
+        events = part.events
+        size = sum(
+            len(one.body) + AROUND_BYTES for event in events if isinstance(event, Inputs) for one in event.messages
+        )
+        return await self._batcher.append(part, size=size)
+
+    @property
+    def _origin(self) -> Any:
+        return self.log.origin(f"machines of {self.app.name!r}")
+
+    # -- asking
+
+    async def ask(self, question: Question[R], *, timeout_s: float = TIMEOUT_S) -> R:
+        """Ask a machine, and return its answer. What it did for the answer is in the log.
+
+        Args:
+            question: made by `Ask.to`, with the machine that it is for.
+            timeout_s: seconds to wait for the answer.
+
+        Raises:
+            Refused: the machine refused the question, and changed nothing.
+            MachineFaulted: a handler of the machine failed. The question may be handled later.
+            TimeoutError: there was no answer in time. The question may be handled later.
+            AppendUnknown: the question may be in the log.
+        """
+        codec = codec_of(answer_type(type(question.event)), f"the answer of {type(question.event).__name__}")
+        async with asyncio.timeout(timeout_s):
+            await self._answers.begin()
+            asker, future = self._answers.expect(codec)
+            try:
+                await self.send(question.to, msgspec.structs.replace(question.event, asker=asker))
+                found: R = await future
+                return found
+            finally:
+                self._answers.forget(asker)
+
+    # -- faults
+
+    async def resume(self, machine: Ref[Any]) -> None:
+        """Have the event of a fault handled again, after the cause was mended.
+
+        Raises:
+            NoSuchMachine: the machine has no fault.
+        """
+        await self._decide(machine, Resumed)
+
+    async def skip(self, machine: Ref[Any]) -> None:
+        """Have the event of a fault dropped. The machine handles the next one.
+
+        Raises:
+            NoSuchMachine: the machine has no fault.
+        """
+        await self._decide(machine, Skipped)
+
+    async def _decide(self, machine: Ref[Any], decision: type[Resumed] | type[Skipped]) -> None:
+        position = await self.log.book.now(consistency="linearizable")
+        states = await loading.load_partitions(self.log, self.app.name, [machine.partition], position)
+        fault = states[machine.partition].faults.get(str(machine))
+        if fault is None:
+            raise NoSuchMachine(f"expected {machine} to have a fault, found none", machine=str(machine))
+        tag = tags.rsm_partition(self.app.name, machine.partition)
+        await self.log.append(Contribution((tag,), {}, (decision(str(machine), fault.seqnum),), self._origin))

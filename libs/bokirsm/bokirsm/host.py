@@ -1,0 +1,243 @@
+"""A host: a process that runs machines of an app, and a member of the app's group.
+
+    async with Host(app, client.book("b"), name="host-1") as host:
+        counter = await host.create(Counter, Init(top), key="c-1")
+        print(await host.ask(Word("a").to(counter)))
+
+- The hosts of a group share its partitions (`bokilib.partitions`). A host takes those of no host and of dead ones, and releases those that
+  another should have, once its commits there are in the log. No event is handled twice: the claim of a partition fences the former owner.
+- A host that leaves its block releases its partitions, so that others take them at once. One that dies is replaced after a lease.
+- All that `Rsm` can do, a host can do as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import boki
+from boki_common.errors import BokiError, ClosedError
+from boki_common.logs import get_logger
+from boki_common.runtime import confined
+from boki_common.runtime.code_watch import CodeWatch
+from bokilib.append.log import Log, Read, Tokens
+from bokilib.follow import lease_rules
+from bokilib.follow.follower import Follower
+from bokilib.partitions.assignment import by_weight, moves
+from bokilib.partitions.claims import ClaimMove, NewestClaims, Picked
+from bokilib.partitions.owner import PartitionOwner
+from bokilib.partitions.peers import Peers
+from bokilib.partitions.rounds import Rounds
+from bokilib.ports import BookPort, PayloadHook
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokirsm.client.rsm import TIMEOUT_S, Rsm
+from bokirsm.lane.lane import Lane
+from bokirsm.machine.app import App
+from bokirsm.machine.machine import Machine
+from bokirsm.machine.refs import Ref
+from bokirsm.machine.values import Question
+from bokirsm.model.events import PICKER, Claimed
+
+F = TypeVar("F")
+R = TypeVar("R")
+
+STUCK_AFTER_S: Final = 5.0
+"""A third of the default lease, so that a handler that is stuck has a fault before other hosts take this one for dead."""
+
+log = get_logger(__name__)
+
+
+class Host:
+    """A process that runs machines; see the module.
+
+    Attributes:
+        rsm: the client of the same app and book.
+        lane: its partitions.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        book: BookPort | Log,
+        *,
+        name: str | None = None,
+        lease_s: float = lease_rules.LEASE_S,
+        stuck_after_s: float | None = STUCK_AFTER_S,
+        hook: PayloadHook | None = None,
+        random: boki.Random | None = None,
+    ) -> None:
+        """Prepare a host, which starts in `async with`.
+
+        Args:
+            app: the machines that it runs.
+            book: the book, or the log that other libraries share with it.
+            name: a name that no other living host has; by default a random one.
+            lease_s: seconds of silence after which a host is dead. All hosts of a group should have the same.
+            stuck_after_s: seconds that a handler may run. One that runs longer has a fault. None: no bound.
+            hook: as for `bokilib.Log`.
+            random: the source of names and of the random choices of machines.
+        """
+        self.rsm: Final = Rsm(app, book, hook=hook, random=random)
+        opened = self.rsm.log
+        self._log: Final = opened
+        self._app: Final = app
+        self._watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
+        self._peers: Final = Peers(opened, tags.rsm_group(app.name), name, lease_s)
+        self._leaving = self._entered = False
+        fences = [tags.rsm_owner(app.name, one) for one in range(tags.PARTITIONS)]
+        self._owner: Final = PartitionOwner(
+            opened,
+            self.name,
+            NewestClaims(opened, fences, partial(_picked, app.name)),
+            lambda partition, who, left: Claimed(app.name, partition, who, left, self._leaving and not who),
+            changed=self._changed,
+            released=self._released,
+        )
+        self._follower: Final = Follower(opened)
+        tokens: Tokens = random or boki.SystemRandom()
+        self.lane: Final = Lane(opened, app, self._owner, self._follower, tokens, self._watch)
+        self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        self._untaken: Final[dict[int, int]] = {}
+        """Claimed partitions that the lane has not read yet."""
+
+    @property
+    def name(self) -> str:
+        """The name of this start of the host."""
+        return self._peers.name
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions whose machines run here."""
+        return self.lane.partitions
+
+    # -- life
+
+    async def __aenter__(self) -> Host:
+        confined.check("a host")
+        if self._entered:
+            raise ClosedError(f"host {self.name} was closed and runs nothing more: make a new Host")
+        self._entered = True
+        try:
+            await self._begin()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        return self
+
+    async def _begin(self) -> None:
+        await self._peers.__aenter__()
+        self._peers.since = position = await self._owner.refresh()
+        for name in self._owner.holders.values():
+            self._peers.saw_claim(name, position)
+        for fence in self._owner.fences:
+            self._follower.add(fence, position + 1, self._owner.saw)
+        await self._round()
+        rounds = self._rounds.run(self._look, self._round_failed)
+        self._tasks.append(asyncio.get_running_loop().create_task(rounds, name="bokirsm rounds"))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit what was handled, and release the partitions. If the log does not answer in time, others wait for a lease."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._leaving = True
+        try:
+            async with asyncio.timeout(lease_rules.LEAVE_S):
+                while self._owner.mine and not await self.lane.give(list(self._owner.mine), release=Contribution()):
+                    pass
+        except (BokiError, TimeoutError) as failed:
+            log.warning(
+                "host leaves: partitions not released, others take them after a lease",
+                host=self.name,
+                error=repr(failed),
+            )
+        finally:
+            await self.lane.close()
+            await self._follower.close()
+            await self._peers.__aexit__(kind, error, trace)
+            await self.rsm.__aexit__(kind, error, trace)
+            if self._watch is not None:
+                self._watch.close()
+
+    # -- partitions
+
+    async def _look(self, is_due: bool) -> None:
+        if is_due:
+            self._owner.lost.clear()
+        await self._round()
+
+    def _round_failed(self, error: BokiError) -> None:
+        log.warning("partitions not dealt: the next round tries again", host=self.name, error=repr(error))
+
+    async def _round(self) -> None:
+        """Take the partitions that this host should own, and release those that another should own."""
+        self._untaken.update(await self._owner.take(self._to_claim))
+        mine = {one: claim for one, claim in self._untaken.items() if self._owner.mine.get(one) == claim}
+        self._untaken.clear()
+        self._untaken.update(mine)
+        await self.lane.take(mine)
+        self._untaken.clear()
+        given = moves(self.name, self._planned(), self._owner.standings(self._peers.is_gone)).give
+        if given:
+            await self.lane.give(given, release=Contribution())
+
+    def _planned(self) -> list[str]:
+        """Return the host of each partition. A holder may be alive and silent so far, with a longer lease."""
+        living = {self.name, *self._peers.alive()}
+        if not self._peers.settled():
+            living |= {name for name in self._owner.holders.values() if not self._peers.is_gone(name)}
+        return by_weight(living, tags.PARTITIONS)
+
+    def _to_claim(self) -> list[int]:
+        """Return the partitions that this host claims now: its share of those that no living host holds."""
+        return moves(self.name, self._planned(), self._owner.standings(self._peers.is_gone)).take
+
+    def _released(self, move: ClaimMove[Claimed]) -> None:
+        if move.left is not None and move.left.leaving:
+            self._peers.saw_leaving(move.left.left, move.now.seqnum)
+
+    def _changed(self) -> None:
+        self.lane.lost()
+        self._rounds.wake()
+
+    def _warn_of_late_loop(self, due_s: float, late_s: float) -> None:
+        log.warning(
+            lease_rules.LOOP_LATE,
+            seconds=round(late_s, 1),
+            host=self.name,
+            advice="await asyncio.to_thread(...) for what blocks in this process; handlers only compute",
+        )
+
+    # -- client
+
+    async def create(
+        self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
+    ) -> Ref[F]:
+        """Create a machine; see `Rsm.create`."""
+        return await self.rsm.create(cls, init, key=key, near=near)
+
+    async def send(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> int:
+        """Send an event to a machine; see `Rsm.send`."""
+        return await self.rsm.send(to, event, dedup_id=dedup_id)
+
+    async def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> int:
+        """Send events by one record; see `Rsm.send_many`."""
+        return await self.rsm.send_many(events)
+
+    async def ask(self, question: Question[R], *, timeout_s: float = TIMEOUT_S) -> R:
+        """Ask a machine, and return its answer; see `Rsm.ask`."""
+        return await self.rsm.ask(question, timeout_s=timeout_s)
+
+
+def _picked(group: str, read: Read) -> Iterable[Picked[Claimed]]:
+    """Return the claims and releases of a group's partitions in a record."""
+    for event in PICKER.of(read.record.seqnum, read.envelope):
+        if isinstance(event, Claimed) and event.group == group:
+            yield Picked(event.partition, event.host, left=None if event.host else event)

@@ -1,0 +1,120 @@
+"""A machine in the memory of a lane: its state, and its inbox, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from bokirsm.machine.declaration import Declaration, Reaction
+from bokirsm.machine.handling import Work, reaction
+from bokirsm.machine.refs import Ref
+from bokirsm.model.lane_record import InboxMessage
+from bokirsm.model.machine_state import MachineState
+from bokirsm.model.partition_state import OpenFault
+
+
+class Firing(NamedTuple):
+    """A timer that is due.
+
+    Attributes:
+        name: of the timer.
+        k: the number of the commit that set it. It tells the timer from later ones of the name.
+    """
+
+    name: str
+    k: int
+
+
+Item: TypeAlias = InboxMessage | Firing
+
+
+class NextWork(NamedTuple):
+    """The next item that a machine handles, or takes without a handler."""
+
+    item: Item
+    work: Work
+    reaction: Reaction
+
+
+class LaneMachine:
+    """A machine of a lane.
+
+    Invariant: the items of `deferred` came before those of `inbox`, and the machine's present state defers them.
+
+    Attributes:
+        ref: the machine.
+        text: the same, as text.
+        state: its state after the last handler; None if it has none: it is not loaded, or never was created.
+        loaded: whether `state` is known.
+        loading: the task that loads it, or None.
+        volatile: its volatile fields.
+        inbox: messages and timers, in order.
+        deferred: those that wait for another state, in order.
+        fault: its open fault, or None. One whose record is on its way has the seqnum 0.
+        failures: attempts of the next item that failed.
+    """
+
+    __slots__ = ("deferred", "failures", "fault", "inbox", "loaded", "loading", "ref", "state", "text", "volatile")
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+        self.ref: Final[Ref[Any]] = Ref.parse(text)
+        self.state: MachineState | None = None
+        self.loaded = False
+        self.loading: asyncio.Task[None] | None = None
+        self.volatile: dict[str, Any] = {}
+        self.inbox: Final[deque[Item]] = deque()
+        self.deferred: Final[list[Item]] = []
+        self.fault: OpenFault | None = None
+        self.failures = 0
+
+    def next_work(self, declaration: Declaration | None) -> NextWork | None:
+        """Return the next item that the machine does not defer, the first one of its inbox then; None if there is none.
+
+        Args:
+            declaration: of the class of the machine; None if the machine does not exist or has halted: it takes each item.
+        """
+        while self.inbox:
+            item = self.inbox[0]
+            work = self._work(item)
+            if work is None:  # a timer that was cancelled or set again meanwhile
+                self.inbox.popleft()
+                continue
+            if declaration is None or self.state is None or work.creates:
+                return NextWork(item, work, Reaction.HANDLE)
+            found = reaction(declaration, self.state, work)
+            if found is not Reaction.DEFER:
+                return NextWork(item, work, found)
+            self.deferred.append(self.inbox.popleft())
+        return None
+
+    def _work(self, item: Item) -> Work | None:
+        if isinstance(item, InboxMessage):
+            return Work(item.message.event, item.message.body, creates=bool(item.message.kind))
+        timer = self.state.timers.get(item.name) if self.state is not None else None
+        if timer is None or timer.k != item.k:
+            return None
+        return Work(timer.event, timer.body, timer=item.name)
+
+    def took(self, *, changed_state: bool) -> None:
+        """Remove the first item, which was handled. If the machine is in another state, deferred items come first again."""
+        self.inbox.popleft()
+        self.failures = 0
+        if changed_state:
+            self.inbox.extendleft(reversed(self.deferred))
+            self.deferred.clear()
+
+    def bring_forward(self, fault: OpenFault) -> bool:
+        """Make the item of a fault the first one of the inbox; return False if it is not here (its timer has to fire again)."""
+        for item in (*self.inbox, *self.deferred):
+            is_timer = isinstance(item, Firing) and item.name == fault.timer
+            if is_timer or (isinstance(item, InboxMessage) and (item.seqnum, item.number) == fault.message):
+                (self.inbox if item in self.inbox else self.deferred).remove(item)
+                self.inbox.appendleft(item)
+                return True
+        return False
+
+    def messages(self) -> list[InboxMessage]:
+        """Return the messages that wait, in order."""
+        return [item for item in (*self.deferred, *self.inbox) if isinstance(item, InboxMessage)]

@@ -1,0 +1,678 @@
+"""A lane: it handles the events of its partitions' machines, and commits them by one record at a time.
+
+    lane = Lane(log, app, owner, …)
+    await lane.take({3: claim})         # reads the partition, and handles what is pending
+    await lane.give([3])                # stops handling there, and releases it
+
+- While a record is in flight, the lane handles on, on the state that its handlers left. All of that is the next record, so a record costs
+  one append whatever it contains.
+- Answers are part of the record: their processes read them in the log.
+- After a Conflict the lane reads which partitions it still owns. It forgets all that is not in the log, and reads these again.
+- `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
+  of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
+  log, those of later ones from memory.
+- A handler that fails is tried three times. Then the machine has a fault, and waits for a decision; other machines continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import boki
+from boki_common.errors import BokiError, Conflict, Trimmed, WriterForgotten
+from boki_common.logs import get_logger
+from boki_common.runtime.code_watch import CodeStuck, CodeWatch
+from bokilib.append.log import Log, Read, Tokens
+from bokilib.append.log_clock import left_ms
+from bokilib.follow.follower import Follower
+from bokilib.partitions.owner import PartitionOwner
+from bokilib.pauses import pauses
+from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.stacks import users_traceback
+from bokirsm.lane import loading
+from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
+from bokirsm.machine.app import App
+from bokirsm.machine.declaration import Declaration, Reaction
+from bokirsm.machine.handling import HandlerFailed, World, handle, skip
+from bokirsm.machine.values import Ask, encode
+from bokirsm.model.events import (
+    DROPPED,
+    PICKER,
+    Claimed,
+    Commit,
+    Faulted,
+    MessageId,
+    Reply,
+    TimerSet,
+    partition_of_ref,
+)
+from bokirsm.model.lane_record import TIMER, InboxMessage, LaneRecord, Span, is_own
+from bokirsm.model.machine_state import MachineState
+from bokirsm.model.partition_state import OpenFault, PartitionState, TimerTimes, machine_of
+
+ATTEMPTS: Final = 3
+"""Attempts of a handler before its machine has a fault."""
+SLICE: Final = 64
+"""Items that are handled before other tasks of the process run."""
+STACK_CHARS: Final = 4_000
+STACK_FRAMES: Final = 20
+
+log = get_logger(__name__)
+
+
+class _Due(NamedTuple):
+    """A timer in the heap; `order` tells those of one time apart."""
+
+    due_s: float
+    order: int
+    machine: str
+    firing: Firing
+
+
+class Lane:
+    """The partitions of one process; see the module. It belongs to one event loop.
+
+    Invariant: `_records` has one record at least, of which the last one is open.
+
+    Attributes:
+        dropped: events that were dropped since their machine does not exist or has halted.
+    """
+
+    def __init__(
+        self,
+        opened: Log,
+        app: App,
+        owner: PartitionOwner[Claimed],
+        follower: Follower,
+        tokens: Tokens,
+        watch: CodeWatch | None,
+    ) -> None:
+        self.dropped = 0
+        self._log: Final = opened
+        self._app: Final = app
+        self._owner: Final = owner
+        self._follower: Final = follower
+        self._tokens: Final = tokens
+        self._watch: Final = watch
+        self._turn: Final = asyncio.Lock()
+        self._claims: Final[dict[int, int]] = {}
+        self._spans: Final[dict[int, list[Span]]] = {}
+        self._states: Final[dict[int, PartitionState]] = {}
+        self._delivered: Final[dict[int, int]] = {}
+        """The seqnum up to which records of a partition were delivered."""
+        self._arrived: Final = asyncio.Event()
+        self._closing: Final[set[int]] = set()
+        """Partitions that are released once their commits are in the log."""
+        self._machines: Final[dict[str, LaneMachine]] = {}
+        self._ready: Final[dict[str, None]] = {}
+        """Machines that may have work, in order."""
+        self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
+        self._sender: asyncio.Task[None] | None = None
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._timers: Final[list[_Due]] = []
+        self._order: Final = itertools.count()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._open = True
+        self._unknown_kinds: Final[set[str]] = set()
+
+    # -- partitions
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that this lane has."""
+        return sorted(self._claims)
+
+    async def take(self, claimed: Mapping[int, int]) -> None:
+        """Read claimed partitions, and begin to handle what is pending in them.
+
+        Args:
+            claimed: the seqnum of the claim of each partition.
+
+        Raises:
+            Trimmed: another owner took a partition meanwhile; the newest claims have to be read.
+            BokiError: a read failed. The partitions are claimed, and `take` may be called again.
+        """
+        missing = {one: claim for one, claim in claimed.items() if self._claims.get(one) != claim}
+        if not missing:
+            return
+        read = await self._log.book.now()
+        states = await loading.load_partitions(self._log, self._app.name, list(missing), read)
+        async with self._turn:
+            if not self._open:
+                return
+            position = await self._log.book.now()
+            await loading.read_on(self._log, states, dict.fromkeys(states, read), position)
+            await self._delivered_up_to(position)
+            for one, state in states.items():
+                if self._owner.mine.get(one) == missing[one]:
+                    self._join(one, missing[one], state, position)
+        self._schedule()
+
+    async def _delivered_up_to(self, position: int) -> None:
+        """Wait until the records of this lane's partitions are delivered up to a position, at which others join.
+
+        A machine of a partition that joins may have sent events to this lane before. They come before those that it sends here.
+        """
+        partitions = list(self._states)
+        if not partitions:
+            return
+        wanted = [(tags.rsm_partition(self._app.name, one), position) for one in partitions]
+        newest = await self._log.book.read_prev_many(wanted)
+        last = {one: record.seqnum for one, record in zip(partitions, newest, strict=True) if record is not None}
+        while any(self._delivered.get(one, seqnum) < seqnum for one, seqnum in last.items()):
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _join(self, partition: int, claim: int, state: PartitionState, position: int) -> None:
+        """Add a partition that was read up to a position, while no record is in flight."""
+        self._leave(partition, position)
+        state.keeps_commits = False
+        self._claims[partition] = claim
+        self._delivered[partition] = position
+        self._states[partition] = state
+        self._spans.setdefault(partition, []).append((position, None))
+        self._follower.add(tags.rsm_partition(self._app.name, partition), position + 1, partial(self._saw, partition))
+        for id, message in state.pending.items():
+            self._enqueue(InboxMessage(message, id.seqnum, id.number))
+        for record in self._records:  # what handlers sent there before it joined
+            for sent in record.sent:
+                if state.has(sent.message.to):
+                    self._enqueue(sent)
+        for text, fault in state.faults.items():
+            machine = self._machine(text)
+            machine.fault = fault
+            self._answer_faulted(machine, machine.messages())
+        for text, times in state.timers.items():
+            for name, one in times.items():
+                self._set_timer(text, name, one)
+
+    def _leave(self, partition: int, last: int) -> None:
+        """Drop a partition, which this lane owned for records below `last`."""
+        if self._claims.pop(partition, None) is None:
+            return
+        self._follower.discard(tags.rsm_partition(self._app.name, partition))
+        self._delivered.pop(partition, None)
+        state = self._states.pop(partition)
+        first, _ = self._spans[partition].pop()
+        self._spans[partition].append((first, last))
+        for text in [one for one in self._machines if state.has(one)]:
+            self._drop(text)
+
+    def _drop(self, text: str) -> None:
+        machine = self._machines.pop(text)
+        self._ready.pop(text, None)
+        if machine.loading is not None:
+            machine.loading.cancel()
+
+    async def give(self, partitions: Collection[int], *, release: Contribution) -> bool:
+        """Stop handling in partitions, wait until their commits are in the log, and release them.
+
+        Args:
+            partitions: those to release; others of them are left alone.
+            release: what the caller adds to the record.
+
+        Returns:
+            True if they are released; False if one of them moved meanwhile.
+        """
+        self._closing.update(partitions)
+        try:
+            async with self._turn:
+                while any(one in self._closing for record in self._records for one in record.partitions):
+                    await self._append_first()
+                seqnum = await self._owner.release(release, partitions)
+                for one in partitions if seqnum else ():
+                    self._leave(one, seqnum)
+                return seqnum > 0
+        finally:
+            self._closing.difference_update(partitions)
+            self._schedule_all(partitions)
+
+    def lost(self) -> None:
+        """Note that claims moved: partitions that another host owns are dropped, with all that is not in the log."""
+        if any(self._owner.mine.get(one) != claim for one, claim in self._claims.items()):
+            self._spawn(self._reload_in_turn)
+
+    async def _reload_in_turn(self) -> None:
+        async with self._turn:
+            if any(self._owner.mine.get(one) != claim for one, claim in self._claims.items()):
+                await self._reload()
+
+    async def _reload(self) -> None:
+        """Forget all that is not in the log, and read again the partitions that this lane still owns. The caller has the turn."""
+        kept = list(self._claims)
+        for one in kept:
+            self._leave(one, 0)
+        self._spans.clear()  # all is followed from a position above the lane's own records
+        self._records.clear()
+        self._records.append(LaneRecord(self._app.name))
+        pause = pauses()
+        while self._open:
+            try:
+                await self._owner.refresh()
+                mine = {one: self._owner.mine[one] for one in kept if one in self._owner.mine}
+                position = await self._log.book.now(consistency="linearizable")
+                states = await loading.load_partitions(self._log, self._app.name, list(mine), position)
+            except BokiError as error:
+                if not error.retryable and not isinstance(error, Trimmed):
+                    raise
+                log.warning("partitions unreadable: the lane retries", group=self._app.name, error=repr(error))
+                await asyncio.sleep(pause.next())
+                continue
+            for one, state in states.items():
+                self._join(one, mine[one], state, position)
+            return
+
+    async def close(self) -> None:
+        """Stop. What is not in the log is handled by the next owner."""
+        self._open = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        tasks = [*self._tasks, *(one.loading for one in self._machines.values() if one.loading is not None)]
+        tasks += [self._sender] if self._sender is not None else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in list(self._claims):
+            self._leave(one, 0)
+
+    async def settled(self) -> None:
+        """Wait until nothing is handled, loaded or in flight; for tests, and before a host leaves."""
+        while True:
+            waits = [one.loading for one in self._machines.values() if one.loading is not None]
+            waits = [one for one in (*waits, self._sender) if one is not None and not one.done()]
+            if waits:
+                await asyncio.wait(waits)
+            elif self._scheduled:
+                await asyncio.sleep(0)
+            else:
+                return
+
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except BokiError as error:
+                log.error("lane failed: it handles nothing more", group=self._app.name, error=repr(error))
+                self._open = False
+
+        task = asyncio.get_running_loop().create_task(run(), name="bokirsm lane")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- what arrives
+
+    def _saw(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
+        """Take a record of a partition's stream."""
+        if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
+            self._delivered[partition] = max(item.last, self._delivered[partition])
+            self._arrived.set()
+            self._spawn(self._refreshed)  # the owner trims what it has read: another host is the owner
+            return
+        if not isinstance(item, Read):
+            log.error(
+                "record of machines is missing or unreadable: its messages are lost to this host",
+                group=self._app.name,
+                partition=partition,
+                error=str(item),
+            )
+            return
+        record = item.record
+        self._delivered[partition] = record.seqnum
+        self._arrived.set()
+        events = PICKER.of(record.seqnum, item.envelope)
+        if is_own(record.seqnum, events, self._spans):
+            return
+        state = self._states[partition]
+        faults = dict(state.faults)
+        for id, message in state.apply(record.seqnum, record.time_ms, len(record.data), events):
+            self._enqueue(InboxMessage(message, id.seqnum, id.number))
+        for text in faults:
+            if state.faults.get(text) is not faults[text] and text in self._machines:
+                self._machines[text].fault = state.faults.get(text)
+                self._machines[text].failures = 0
+                self._ready[text] = None
+        self._schedule()
+
+    def _machine(self, text: str) -> LaneMachine:
+        machine = self._machines.get(text)
+        if machine is None:
+            machine = self._machines[text] = LaneMachine(text)
+        return machine
+
+    def _enqueue(self, message: InboxMessage) -> None:
+        machine = self._machine(message.message.to)
+        machine.inbox.append(message)
+        self._ready[machine.text] = None
+        if machine.fault is not None:
+            self._answer_faulted(machine, [message])
+
+    # -- timers
+
+    def _set_timer(self, machine: str, name: str, times: TimerTimes) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + left_ms(times.due_ms, times.set_ms, self._log.now_ms()) / 1_000
+        heapq.heappush(self._timers, _Due(due_s, next(self._order), machine, Firing(name, times.k)))
+        if self._timers[0].due_s == due_s:
+            self._set_alarm(loop)
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = loop.call_at(self._timers[0].due_s, self._ring) if self._timers else None
+
+    def _ring(self) -> None:
+        """Put the timers that are due into the inboxes of their machines."""
+        loop = asyncio.get_running_loop()
+        while self._timers and self._timers[0].due_s <= loop.time():
+            due = heapq.heappop(self._timers)
+            state = self._states.get(partition_of_ref(due.machine)[1])
+            if state is None or not state.has(due.machine):
+                continue
+            machine = self._machine(due.machine)
+            machine.inbox.append(due.firing)  # one that rang before is recognised by its number when it is handled
+            self._ready[machine.text] = None
+        self._set_alarm(loop)
+        self._schedule()
+
+    # -- handling
+
+    def _schedule(self) -> None:
+        if self._open and not self._scheduled and self._ready:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _schedule_all(self, partitions: Collection[int]) -> None:
+        for text, machine in self._machines.items():
+            if machine.ref.partition in partitions:
+                self._ready[text] = None
+        self._schedule()
+
+    def _run(self) -> None:
+        """Handle items of the machines that are ready, until the record is full or other tasks should run."""
+        self._scheduled = False
+        for _ in range(SLICE):
+            if not self._open or not self._ready or len(self._records) > 1:
+                break
+            text = next(iter(self._ready))
+            del self._ready[text]
+            if self._step(self._machines[text]):
+                self._ready[text] = None
+        self._begin_sending()
+        if len(self._records) == 1:
+            self._schedule()
+
+    def _step(self, machine: LaneMachine) -> bool:
+        """Handle the next item of a machine. Return whether it may have more."""
+        if machine.ref.partition in self._closing or machine.loading is not None:
+            return False
+        if not self._is_loaded(machine):
+            return False
+        kind, declaration = self._declaration(machine)
+        if kind and declaration is None:
+            return False
+        found = machine.next_work(declaration if machine.state is not None and not machine.state.halted else None)
+        if found is None:
+            return False
+        if machine.fault is not None:
+            return self._skip(machine, machine.fault)
+        if not self._exists(machine, found):
+            self.dropped += 1
+            return self._commit(machine, found, Commit(machine.text, DROPPED))
+        if declaration is None:  # the first item was a timer that is set no more
+            return True
+        if found.reaction is Reaction.IGNORE:
+            assert machine.state is not None
+            return self._commit(machine, found, _of(machine, skip(machine.state, found.work, self._log.now_ms())))
+        return self._handle(machine, declaration, found)
+
+    def _is_loaded(self, machine: LaneMachine) -> bool:
+        """Return whether a machine's state is known; begin to load it otherwise. One that is created has no state yet."""
+        if machine.loaded:
+            return True
+        first = machine.inbox[0] if machine.inbox else None
+        state = self._states[machine.ref.partition]
+        is_new = isinstance(first, InboxMessage) and bool(first.message.kind)
+        if is_new and machine.text not in state.commits:
+            machine.loaded = True
+            return True
+        machine.loading = asyncio.get_running_loop().create_task(self._load_machine(machine), name="bokirsm machine")
+        return False
+
+    async def _load_machine(self, machine: LaneMachine) -> None:
+        pause = pauses()
+        while True:
+            try:
+                snapshot = await loading.load_snapshot(self._log, self._app.name, machine.ref.name)
+                break
+            except BokiError as error:
+                if not error.retryable:
+                    log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
+                    return
+                await asyncio.sleep(pause.next())
+        state = self._states[machine.ref.partition]
+        try:
+            machine.state = machine_of(snapshot, state.commits.pop(machine.text, []))
+        except LookupError:
+            machine.loading = None
+            self._spawn(self._refreshed)
+            return
+        machine.loaded, machine.loading = True, None
+        self._ready[machine.text] = None
+        self._schedule()
+
+    async def _refreshed(self) -> None:
+        """Read the newest claims: records that a machine needs were trimmed, so another host owns its partition."""
+        await self._owner.refresh()
+        self.lost()
+
+    def _declaration(self, machine: LaneMachine) -> tuple[str, Declaration | None]:
+        """Return the stored name of a machine's class, "" if it is not known, and what this program declares of it."""
+        if machine.state is not None:
+            kind, state = machine.state.kind, machine.state.state
+        else:
+            first = machine.inbox[0] if machine.inbox else None
+            kind, state = (first.message.kind, "") if isinstance(first, InboxMessage) else ("", "")
+        found = self._app.machines.get(kind)
+        if found is not None and state and state not in found.states:
+            kind, found = f"{kind}.{state}", None
+        if kind and found is None and kind not in self._unknown_kinds:
+            self._unknown_kinds.add(kind)
+            log.warning(
+                "machine waits: this program knows no such class or state; a host that does has to run",
+                machine=machine.text,
+                unknown=kind,
+            )
+        return kind, found
+
+    def _exists(self, machine: LaneMachine, found: NextWork) -> bool:
+        """Return whether a machine handles an item: it exists, or is created by it."""
+        if machine.state is None:
+            return found.work.creates
+        return not machine.state.halted and not found.work.creates
+
+    def _handle(self, machine: LaneMachine, declaration: Declaration, found: NextWork) -> bool:
+        state = machine.state if machine.state is not None else MachineState(declaration.kind)
+        world = World(machine.ref, self._log.now_ms(), self._tokens)
+        try:
+            commit = self._watched(machine, partial(handle, declaration, state, machine.volatile, found.work, world))
+        except HandlerFailed as failed:
+            machine.volatile = {}
+            machine.failures += 1
+            if machine.failures >= ATTEMPTS:
+                self._fault(machine, found, failed)
+                return False
+            return True
+        machine.state = state
+        return self._commit(machine, found, commit)
+
+    def _watched(self, machine: LaneMachine, call: Callable[[], Commit]) -> Commit:
+        """Run a handler; one that keeps the event loop from running for too long fails.
+
+        Raises:
+            HandlerFailed: the handler failed.
+        """
+        if self._watch is None:
+            return call()
+        try:
+            return self._watch.run(
+                call,
+                lambda stack: log.error("handler stuck: interrupted", machine=machine.text, stack=stack),
+            )
+        except (CodeStuck, HandlerFailed) as failed:
+            stuck = failed if isinstance(failed, CodeStuck) else failed.__cause__
+            if not isinstance(stuck, CodeStuck):
+                raise
+        machine.failures = ATTEMPTS  # another attempt would hold up all other machines again
+        raise HandlerFailed(
+            f"expected a handler to end within {self._watch.after_s:g} s, found that it kept the event loop from running"
+        )
+
+    def _commit(self, machine: LaneMachine, found: NextWork, commit: Commit) -> bool:
+        """Add a commit to the open record, apply it, and deliver what it sends to machines of this lane."""
+        before = machine.state.state if machine.state is not None else ""
+        sent = self._add(commit, found.item if isinstance(found.item, InboxMessage) else None)
+        if commit.k != DROPPED:
+            assert machine.state is not None
+            machine.state.apply(commit)
+        machine.took(changed_state=commit.halted or (machine.state is not None and machine.state.state != before))
+        for timer in commit.timers:
+            self._begin_timer(machine.text, timer)
+        for message in sent:
+            if partition_of_ref(message.message.to)[1] in self._claims:
+                self._enqueue(message)
+        return True
+
+    def _begin_timer(self, machine: str, timer: TimerSet) -> None:
+        if not timer.is_removal:
+            self._set_timer(machine, timer.name, TimerTimes(timer.set_ms, timer.due_ms, timer.k))
+
+    def _add(self, event: Commit | Faulted, took: InboxMessage | None) -> Sequence[InboxMessage]:
+        if not self._records[-1].fits(event):
+            self._records.append(LaneRecord(self._app.name))
+        return self._records[-1].add(event, took)
+
+    # -- faults
+
+    def _fault(self, machine: LaneMachine, found: NextWork, failed: HandlerFailed) -> None:
+        item = found.item
+        cause = failed.__cause__ or failed
+        timer = item.name if isinstance(item, Firing) else ""
+        log.error(
+            "handler failed repeatedly: its machine waits until it is resumed or the event is skipped",
+            machine=machine.text,
+            event_name=found.work.event,
+            error=str(failed),
+            advice="boki rsm resume, or Rsm.resume; to drop the event Rsm.skip",
+        )
+        id = MessageId(TIMER if timer else 0, 0)
+        machine.fault = OpenFault(0, id, timer, found.work.event, str(failed))
+        stack = users_traceback(cause, STACK_FRAMES)[-STACK_CHARS:]
+        event = Faulted(machine.text, id, timer, found.work.event, str(failed), stack, self._askers(machine, None))
+        self._add(event, item if isinstance(item, InboxMessage) else None)
+
+    def _askers(self, machine: LaneMachine, messages: Sequence[InboxMessage] | None) -> tuple[Reply, ...]:
+        """Return answers to the questions that wait for a machine with a fault."""
+        declaration = self._declaration(machine)[1]
+        assert machine.fault is not None
+        text = encode([machine.text, machine.fault.error])
+        found = []
+        for one in machine.messages() if messages is None else messages:
+            codec = declaration.events.get(one.message.event) if declaration is not None else None
+            kind = declaration.accepts.get(one.message.event) if declaration is not None else None
+            if codec is None or kind is None or not issubclass(kind, Ask):
+                continue
+            try:
+                asker = codec.decode(one.message.body).asker
+            except BokiError:
+                continue  # the event that failed may be one that cannot be decoded
+            if asker:
+                found.append(Reply(asker, "faulted", text))
+        return tuple(found)
+
+    def _answer_faulted(self, machine: LaneMachine, messages: Sequence[InboxMessage]) -> None:
+        replies = self._askers(machine, messages)
+        if replies:
+            self._add(Commit(machine.text, DROPPED, replies=replies), None)
+            self._begin_sending()
+
+    def _skip(self, machine: LaneMachine, fault: OpenFault) -> bool:
+        """Drop the event of a fault, if a person decided so."""
+        if not fault.skip or not machine.bring_forward(fault):
+            return False
+        found = machine.next_work(None)
+        assert found is not None
+        machine.fault = None
+        if machine.state is None:
+            return self._commit(machine, found, Commit(machine.text, DROPPED))
+        return self._commit(machine, found, _of(machine, skip(machine.state, found.work, self._log.now_ms())))
+
+    # -- appending
+
+    def _begin_sending(self) -> None:
+        if self._open and self._sender is None and self._records[0]:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="bokirsm record")
+            self._sender.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sender = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("record of machines failed: the lane stops", group=self._app.name, error=repr(error))
+            self._open = False
+        self._schedule()
+
+    async def _send_all(self) -> None:
+        while self._open and self._records[0]:
+            async with self._turn:
+                if self._records[0]:
+                    await self._append_first()
+            self._schedule()
+
+    async def _append_first(self) -> None:
+        """Append the first record, and what becomes of it. The caller has the turn."""
+        record = self._records.popleft()
+        if not self._records:
+            self._records.append(LaneRecord(self._app.name))
+        part = record.contribution(self._claims)
+        pause = pauses()
+        while True:
+            try:
+                seqnum = await self._log.append(part, settle=True)
+                break
+            except Conflict:
+                await self._reload()
+                return
+            except WriterForgotten:  # it is in the log now, or never will be
+                await self._reload()
+                return
+            except BokiError as error:
+                if not error.definite or not error.retryable:
+                    raise
+                log.warning("record of machines not appended: retried", group=self._app.name, error=repr(error))
+                await asyncio.sleep(pause.next())
+        record.appended(seqnum)
+        self._appended(seqnum, record, sum(len(one.message.body) for one in record.sent))
+
+    def _appended(self, seqnum: int, record: LaneRecord, size: int) -> None:
+        """Apply a record of this lane to the partitions that it concerns."""
+        events = record.events()
+        concerned = dict.fromkeys([*record.partitions, *(partition_of_ref(one.message.to)[1] for one in record.sent)])
+        for partition in concerned:
+            state = self._states.get(partition)
+            if state is not None:
+                state.apply(seqnum, 0, size, events)
+        for event in events:
+            if isinstance(event, Faulted) and event.id in self._machines:
+                self._machines[event.id].fault = self._states[partition_of_ref(event.id)[1]].faults.get(event.id)
+
+
+def _of(machine: LaneMachine, commit: Commit) -> Commit:
+    """Return a commit as one of a machine."""
+    return Commit(machine.text, commit.k, commit.at_ms, timers=commit.timers)

@@ -1,0 +1,113 @@
+"""Machines from outside: keys, deduplication, parts of records, questions without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_common.errors import Conflict, InvalidArgument
+from bokilib import Atomic
+from bokilib.errors import AppendUnknown, AtomicTooLarge
+from bokirsm import App, IdReused, Ref, WrongCall
+from libs.tests.conftest import SetClock
+from libs.tests.rsm.conftest import NewHost, NewRsm
+from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
+
+TOP: Ref[Freq | Best] = Ref("words", 1, "top")
+
+
+async def test_a_key_is_one_machine(new_rsm: NewRsm) -> None:
+    rsm, other = await new_rsm(), await new_rsm()
+    made = await rsm.create(Counter, Init(TOP), key="c")
+    assert await other.create(Counter, Init(TOP), key="c") == made
+    assert await other.create(Counter, Init(TOP), key="c", near=TOP) == made, "where it was created first"
+    near = await rsm.create(Counter, Init(TOP), key="d", near=TOP)
+    assert near.partition == TOP.partition and await rsm.create(Max) != await rsm.create(Max)
+    with pytest.raises(IdReused, match="take another key") as reused:
+        await other.create(Counter, Init(made), key="c")  # type: ignore[arg-type]
+    assert reused.value.facts["key"] == "c"
+    with pytest.raises(IdReused, match="found a machine of Counter"):
+        await other.create(Max, key="c")
+    with pytest.raises(InvalidArgument, match="none of them '#'"):
+        await rsm.create(Max, key="a#1")
+
+
+async def test_creations_from_two_processes_are_one_machine(new_rsm: NewRsm) -> None:
+    processes = [await new_rsm() for _ in range(8)]
+    found = await asyncio.gather(*(one.create(Counter, Init(TOP), key="c") for one in processes))
+    assert len(set(found)) == 1
+
+
+async def test_a_lost_answer_of_a_keyed_creation_is_asked_for_again(new_rsm: NewRsm, cluster: MemoryCluster) -> None:
+    rsm = await new_rsm()
+    creating = asyncio.create_task(rsm.create(Max, key="m"))
+    await asyncio.sleep(0)
+    cluster.disconnect()
+    try:
+        made = await creating
+    except AppendUnknown:
+        made = await rsm.create(Max, key="m")
+    assert made.name == "m"
+
+
+async def test_events_with_one_deduplication_id_are_one(new_host: NewHost, clock: SetClock) -> None:
+    async with await new_host(name="h") as host:
+        top = await host.create(Max)
+        counter = await host.create(Counter, Init(top))
+        for _ in range(3):
+            await host.send(counter, Word("a"), dedup_id="x")
+        assert await host.ask(Word("a").to(counter)) == 2
+        clock.ms += 301_000
+        await host.send(counter, Word("a"), dedup_id="x")
+        assert await host.ask(Word("a").to(counter)) == 4, "the window has passed"
+    async with await new_host(name="i") as host:
+        await host.send(counter, Word("a"), dedup_id="x")
+        assert await host.ask(Word("a").to(counter)) == 5, "another owner knows the id"
+
+
+async def test_parts_of_records_take_effect_together(new_host: NewHost) -> None:
+    async with await new_host(name="h") as host:
+        rsm = host.rsm
+        part, top = rsm.creating(Max, Freq("a", 5), key="max")
+        async with Atomic(rsm.log) as tx:
+            tx.add(part)
+            tx.add(rsm.sending(top, Freq("b", 7)))
+        assert await host.ask(Best().to(top)) == "b 7"
+        part, _ = rsm.creating(Max, key="max")
+        with pytest.raises(Conflict):
+            async with Atomic(rsm.log) as tx:
+                tx.add(part)
+                tx.add(rsm.sending(top, Freq("c", 9)))
+        assert await host.ask(Best().to(top)) == "b 7"
+
+
+async def test_wrong_calls_say_what_is_expected(new_rsm: NewRsm) -> None:
+    rsm = await new_rsm()
+    foreign: Ref[Freq] = Ref("others", 1, "x")
+    wrong: Any = Word("a")
+    wrong_ref: Ref[Any] = TOP
+    calls: list[tuple[Callable[[], Awaitable[object]], type[Exception], str]] = [
+        (partial(rsm.send, foreign, Freq("a", 1)), InvalidArgument, "use an Rsm of its app"),
+        (partial(rsm.send, wrong_ref, "text"), WrongCall, "expected an event"),
+        (partial(rsm.send_many, []), InvalidArgument, "found none"),
+        (partial(rsm.send, TOP, Freq("a", 1), dedup_id=""), InvalidArgument, "a dedup_id of 1"),
+        (partial(rsm.create, Max, wrong), WrongCall, "created with an event that it accepts"),
+        (partial(rsm.send, TOP, Freq("x" * 600_000, 1)), AtomicTooLarge, "commit less"),
+    ]
+    for call, error, text in calls:
+        with pytest.raises(error, match=text):
+            await call()
+    with pytest.raises(InvalidArgument, match="a class of app 'empty'"):
+        await (await new_rsm(App("empty", []))).create(Max)
+
+
+async def test_a_question_that_no_host_handles_ends_in_time(new_rsm: NewRsm) -> None:
+    async with await new_rsm() as rsm:
+        with pytest.raises(TimeoutError):
+            await rsm.ask(Best().to(TOP), timeout_s=0.05)
+        assert not rsm._answers._asked
