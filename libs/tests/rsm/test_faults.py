@@ -17,8 +17,10 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.errors import AppendUnknown
 from bokilib.follow.members import Heartbeat, Members
 from bokilib.ports import BookPort
+from bokilib.records.events import open_record
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
-from bokirsm import App, Host
+from bokirsm import App, Ask, Event, Host, Machine, Register, State
+from bokirsm.model.events import PICKER, Commit
 from libs.tests.rsm.traces import traces_of
 from libs.tests.rsm.words import Best, Counter, Init, Max, Word
 
@@ -104,6 +106,79 @@ async def test_a_second_host_at_any_operation_changes_no_trace() -> None:
 async def with_a_second_host() -> None:
     explored = await start_anywhere(program, another, check, clock=LoopClock())
     assert explored.runs > 15
+
+
+class Stop(Event):
+    pass
+
+
+class Hop(Event):
+    left: int
+
+
+class Visits(Ask[int]):
+    pass
+
+
+class Link(Machine[Hop | Stop | Visits]):
+    """A machine that creates its successor, passes an event on after a timer, and halts."""
+
+    visits: Register[int] = Register(0)
+    run = State(start=True)
+
+    @run.on(Hop)
+    def hop(self, e: Hop) -> None:
+        self.visits += 1
+        if e.left:
+            following = self.create(Link)
+            self.send(following, Hop(e.left - 1))
+        self.after(0.05, Stop(), name="stop")
+
+    @run.on(Stop)
+    def stop(self, e: Stop) -> None:
+        if "#" in self.me.name:
+            self.halt()
+        self.visits += 1
+
+    @run.on(Visits)
+    def answer(self, e: Visits) -> None:
+        self.reply(e, self.visits)
+
+
+async def pass_on(book: BookPort) -> None:
+    async with Host(App("links", [Link]), book, name="host", lease_s=1.0, stuck_after_s=None) as host:
+        first = await surely(partial(host.create, Link, Hop(3), key="first"))
+        while await surely(partial(host.ask, Visits().to(first), timeout_s=3_600)) != 2:
+            await a_moment()
+        for _ in range(5):
+            await a_moment()
+
+
+async def links(book: BookPort) -> None:
+    await while_alive(book, pass_on(book))
+
+
+async def check_links(book: boki.Book) -> None:
+    traces = await traces_of(book)
+    assert len(traces) == 4
+    for machine, events in traces.items():
+        assert [event for event in events if event not in ("", "Visits")] == ["Hop"], machine
+    halted, fired = [], []
+    async for item in book.read():
+        assert isinstance(item, boki.Record)
+        if any(str(tag).startswith("rsm/p/") for tag in item.tags):
+            for event in PICKER.of(item.seqnum, open_record(item.seqnum, item.data)):
+                if isinstance(event, Commit):
+                    halted += [event.id] * event.halted
+                    fired += [event.id] * (not event.took)
+    assert len(halted) == len(set(halted)) == 3 and len(fired) == len(set(fired)) == 4, "each timer fires once"
+
+
+@in_virtual_time
+async def test_crashes_between_creations_timers_and_halts_change_no_trace() -> None:
+    explored = await crash_everywhere(links, links, check_links, clock=LoopClock())
+    assert explored.operations > 15 and explored.runs > 30
+    await crash_everywhere(links, links, check_links, kinds=UNANSWERED, later=(2,), clock=LoopClock())
 
 
 @pytest.mark.nightly
