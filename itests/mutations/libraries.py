@@ -357,6 +357,15 @@ gateway gateway/tests/calls/test_encodings.py::test_members_that_stand_for_nothi
 -        if self._members > MEMBERS:
 +        if self._members > MEMBERS and False:
 
+a record of machines expects no claim
+bokirsm libs/tests/rsm/test_host.py::test_a_zombie_that_hears_of_no_claim_commits_nothing
+-    return {tags.rsm_owner(group, one): claims[one] for one in partitions}
++    return {}
+
+a partition joins a lane before earlier events to it are delivered
+bokirsm libs/tests/rsm/lane/test_lane.py::test_events_sent_before_their_machine_joined_the_lane_come_first
+-            await self._delivered_up_to(position)
+
 one member's lost claim ends all who shared the record
 bokilib libs/tests/lib/append/test_batcher.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
 -        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]

@@ -199,3 +199,27 @@ async def test_a_claim_of_another_host_makes_a_lane_forget(new_host: NewHost, cl
     book = Log((await cluster.connect()).book("b")).book
     assert isinstance(book, boki.Book)
     await traces_of(book)
+
+
+async def test_a_zombie_that_hears_of_no_claim_commits_nothing(new_host: NewHost, cluster: MemoryCluster) -> None:
+    """The former owner reads no claims, and handles each event as well: only its appends tell it that it lost its partitions."""
+    async with (
+        await new_host(name="host-1", lease_s=60.0) as zombie,
+        await new_host(name="host-2", lease_s=60.0) as other,
+    ):
+        top = await zombie.create(Max, key="max")
+        counter = await zombie.create(Counter, Init(top), key="c")
+        assert await zombie.ask(Word("a").to(counter)) == 1
+        for fence in zombie._owner.fences:
+            zombie._follower.discard(fence)
+        await other._owner.refresh()
+        taken = list(range(PARTITIONS))
+        claim = await other._owner.claim(taken)
+        await other.lane.take(dict.fromkeys(taken, claim))
+        answers = [await other.ask(Word("a").to(counter)) for _ in range(5)]
+        await zombie.lane.settled()
+        assert answers == [2, 3, 4, 5, 6] and await other.ask(Best().to(top)) == "a 6"
+        assert zombie.partitions == []
+    book = Log((await cluster.connect()).book("b")).book
+    assert isinstance(book, boki.Book)
+    await traces_of(book)
