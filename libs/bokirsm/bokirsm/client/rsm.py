@@ -74,7 +74,7 @@ class Rsm:
         self.app: Final = app
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self._tokens: Final = random
-        self._batcher: Final = AppendBatcher(self.log, in_flight=IN_FLIGHT)
+        self._batcher: Final = AppendBatcher(self.log, "bokirsm batcher", in_flight=IN_FLIGHT)
         self._answers: Final = Answers(self.log)
         self._names = 0
 
@@ -212,7 +212,7 @@ class Rsm:
         size = sum(
             len(one.body) + AROUND_BYTES for event in events if isinstance(event, Inputs) for one in event.messages
         )
-        return await self._batcher.append(part, size=size)
+        return (await self._batcher.append(part, size=size)).seqnum
 
     @property
     def _origin(self) -> Any:
