@@ -570,7 +570,7 @@ class Lane:
             machine=machine.text,
             event_name=found.work.event,
             error=str(failed),
-            advice="boki rsm resume, or Rsm.resume; to drop the event Rsm.skip",
+            advice="await rsm.resume(machine) tries the event again, await rsm.skip(machine) drops it",
         )
         id = MessageId(TIMER if timer else 0, 0)
         machine.fault = OpenFault(0, id, timer, found.work.event, str(failed))
