@@ -59,7 +59,8 @@ async def test_a_timer_fires_in_time_where_the_log_gains_or_loses_two_days(jump_
             took_s = elapsed_s() - began_s
     gained = jump_ms > 0 and moment != "before it starts"
     assert slept_ms >= 30_000
-    assert took_s >= (10 if gained else 30), "by the log's time it was long enough"
+    least_s = (10 if gained else 30) - 0.001  # times in the log are whole milliseconds
+    assert took_s >= least_s, "by the log's time it was long enough"
     assert took_s < 60, "the other one takes over after a lease, and at worst the timer begins again"
 
 
