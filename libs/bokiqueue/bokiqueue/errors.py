@@ -1,14 +1,14 @@
 """Errors of queues, beside those of the SDK and of `bokilib`.
 
 BokiError
-├── UsageError      WrongMode, QueueDiffers, NoSuchGroup, UnfitMessage (applied)
-└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed (applied)
+├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
+└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed (applied),
+                    UnfitMessage (applied)
 """
 
 from __future__ import annotations
 
 from boki_common.errors import InvalidArgument, LogBookError
-from bokilib.errors import NotEncodable
 
 
 class WrongMode(InvalidArgument):
@@ -58,7 +58,7 @@ class ResultTrimmed(LogBookError):
     definite = False
 
 
-class UnfitMessage(NotEncodable):
+class UnfitMessage(LogBookError):
     """A popped message does not fit the type that the queue was opened with. It was taken, and no later pop returns it.
 
     Attributes:
