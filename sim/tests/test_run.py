@@ -138,7 +138,7 @@ def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers(planted: 
 def test_and_by_the_checker_of_what_clients_were_answered(planted: Any) -> None:
     """Both ways: call by call, and by the checkers of histories."""
     planted.unfenced(-1)
-    outcome = planted.found("lost:", seeds=(4, 10), faults=[*CUT_OFF, *SPLIT, *ENGINES_DIE], work_s=6)
+    outcome = planted.found("lost:", seeds=(11, 42), faults=[*CUT_OFF, *SPLIT, *ENGINES_DIE], work_s=6)
     assert any("[history]" in text and "lost:" in text for text in outcome.violations)
     assert any("[lost]" in text for text in outcome.violations)
 
