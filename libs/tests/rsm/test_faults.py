@@ -5,7 +5,6 @@ The word count of the paper: one counter, one maximum. The traces of both, and t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
@@ -13,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 import boki
+from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.errors import AppendUnknown
 from bokilib.follow.members import Heartbeat, Members
@@ -37,15 +37,6 @@ async def surely(call: Callable[[], Awaitable[T]]) -> T:
             pass
 
 
-async def a_moment() -> None:
-    """Let virtual time move, so that leases end."""
-    try:
-        async with asyncio.timeout(0.02):
-            await asyncio.Event().wait()
-    except TimeoutError:
-        pass
-
-
 async def count(book: BookPort, who: str, lease_s: float) -> None:
     """Count the words, and wait until the maximum is known."""
     async with Host(App("words", [Counter, Max]), book, name=who, lease_s=lease_s, stuck_after_s=None) as host:
@@ -54,7 +45,7 @@ async def count(book: BookPort, who: str, lease_s: float) -> None:
         for number, text in enumerate(WORDS):
             await surely(partial(host.send, counter, Word(text), dedup_id=f"word-{number}"))
         while await surely(partial(host.ask, Best().to(top), timeout_s=3_600)) != "a 2":
-            await a_moment()
+            await let_pass(0.02)
 
 
 async def program(book: BookPort) -> None:
@@ -149,9 +140,9 @@ async def pass_on(book: BookPort) -> None:
     async with Host(App("links", [Link]), book, name="host", lease_s=1.0, stuck_after_s=None) as host:
         first = await surely(partial(host.create, Link, Hop(3), key="first"))
         while await surely(partial(host.ask, Visits().to(first), timeout_s=3_600)) != 2:
-            await a_moment()
+            await let_pass(0.02)
         for _ in range(5):
-            await a_moment()
+            await let_pass(0.02)
 
 
 async def links(book: BookPort) -> None:

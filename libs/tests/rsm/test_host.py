@@ -11,28 +11,20 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import ClosedError
+from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.records.tags import PARTITIONS
 from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State
 from libs.tests.rsm.conftest import WORDS, NewHost
 from libs.tests.rsm.traces import traces_of
-from libs.tests.rsm.words import Best, Counter, Init, Max, Word
+from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
 
 
 async def until(host: Host, partitions: int) -> None:
     """Wait until a host has so many partitions."""
     while len(host.partitions) != partitions:
-        await moment()
-
-
-async def moment() -> None:
-    """Let virtual time move."""
-    try:
-        async with asyncio.timeout(0.02):
-            await asyncio.Event().wait()
-    except TimeoutError:
-        pass
+        await let_pass(0.02)
 
 
 @asynccontextmanager
@@ -117,7 +109,7 @@ async def test_hosts_share_partitions_and_lose_nothing() -> None:
             asking = [asyncio.create_task(ask_on(rsm, counter)) for counter in counters]
             async with opened(cluster, "two") as two:
                 while len(two.partitions) < 20 or len(one.partitions) + len(two.partitions) < PARTITIONS:
-                    await moment()
+                    await let_pass(0.02)
                 assert set(one.partitions) | set(two.partitions) == set(range(PARTITIONS))
                 await asyncio.gather(*asking)
             await until(one, PARTITIONS)
@@ -133,16 +125,22 @@ async def ask_on(rsm: Rsm, counter: Ref[Init | Word]) -> None:
 @in_virtual_time
 async def test_a_host_that_dies_is_replaced_after_its_lease() -> None:
     async with MemoryCluster(clock=LoopClock()) as cluster:
-        dying = Host(WORDS, (await cluster.connect()).book("b"), name="one", lease_s=2.0, stuck_after_s=None)
-        await dying.__aenter__()
-        top = await dying.create(Max, key="max")
-        counter = await dying.create(Counter, Init(top), key="c")
-        assert await dying.ask(Word("a").to(counter)) == 1
-        await kill(dying)
+        counter, top = await dies(cluster, "one", lease_s=2.0)
         begun_s = asyncio.get_running_loop().time()
         async with opened(cluster, "two", lease_s=2.0) as host:
             assert await host.ask(Word("a").to(counter)) == 2 and await host.ask(Best().to(top)) == "a 2"
             assert 1.0 < asyncio.get_running_loop().time() - begun_s < 4.0
+
+
+async def dies(cluster: MemoryCluster, name: str, *, lease_s: float) -> tuple[Ref[Init | Word], Ref[Freq | Best]]:
+    """Start a host that counts one word and dies; return the counter and the maximum."""
+    dying = Host(WORDS, (await cluster.connect()).book("b"), name=name, lease_s=lease_s, stuck_after_s=None)
+    await dying.__aenter__()
+    top = await dying.create(Max, key="max")
+    counter = await dying.create(Counter, Init(top), key="c")
+    assert await dying.ask(Word("a").to(counter)) == 1
+    await kill(dying)
+    return counter, top
 
 
 async def kill(host: Host) -> None:
@@ -158,12 +156,7 @@ async def kill(host: Host) -> None:
 @in_virtual_time
 async def test_a_host_of_the_name_of_one_that_died_takes_over_at_once() -> None:
     async with MemoryCluster(clock=LoopClock()) as cluster:
-        dying = Host(WORDS, (await cluster.connect()).book("b"), name="one", lease_s=60.0, stuck_after_s=None)
-        await dying.__aenter__()
-        top = await dying.create(Max, key="max")
-        counter = await dying.create(Counter, Init(top), key="c")
-        assert await dying.ask(Word("a").to(counter)) == 1
-        await kill(dying)
+        counter, _ = await dies(cluster, "one", lease_s=60.0)
         begun_s = asyncio.get_running_loop().time()
         async with opened(cluster, "one", lease_s=60.0) as host:
             assert await host.ask(Word("a").to(counter)) == 2

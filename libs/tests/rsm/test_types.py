@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from libs.tests.typed_programs import check_typed_programs
 
 GOOD = """
 import boki
@@ -107,26 +104,13 @@ async def wrong(host: Host, c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: 
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_pyright_in_its_strict_mode(tmp_path: Path) -> None:
-    (tmp_path / "good.py").write_text(GOOD)
-    for number, line in enumerate(WRONG.values()):
-        (tmp_path / f"wrong{number:02}.py").write_text(f"{FRAME}    {line}\n    return ''\n")
-    paths = [str(ROOT / folder) for folder in ("libs/bokirsm", "libs/bokilib", "logbook", "common")]
-    settings = {
-        "typeCheckingMode": "strict",
-        "pythonVersion": "3.11",
-        "extraPaths": paths,
-        "venvPath": str(ROOT),
-        "venv": ".venv",
-        "reportUnusedExpression": "none",
-    }
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    faults: dict[str, list[int]] = {}
-    for one in json.loads(ran.stdout)["generalDiagnostics"]:
-        if one.get("rule") != "reportUnusedImport":
-            faults.setdefault(Path(one["file"]).name, []).append(one["range"]["start"]["line"])
-    assert "good.py" not in faults, ran.stdout
-    last = FRAME.count("\n")
-    expected = {f"wrong{number:02}.py": {last} for number in range(len(WRONG))}
-    assert {name: set(lines) for name, lines in faults.items()} == expected, ran.stdout
+    check_typed_programs(
+        tmp_path,
+        GOOD,
+        FRAME,
+        list(WRONG.values()),
+        ("bokirsm", "bokilib"),
+        end="    return ''\n",
+        reportUnusedExpression="none",
+        reportUnusedImport="none",
+    )

@@ -12,6 +12,7 @@ import pytest
 from boki import Gap
 from boki.testing import MemoryCluster
 from boki_common.errors import BokiError
+from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Read
 from bokilib.records.tags import rsm_partition
@@ -190,27 +191,18 @@ async def test_timers_fire_in_time_also_after_a_takeover() -> None:
                 now = await host.ask(Story().to(diary))
                 times += [round(loop.time() - begun_s, 1)] * (len(now) - len(told))
                 told = now
-                await moment()
+                await let_pass(0.5)
             assert told == ["c", "a", "a", "a"] and times[0] == pytest.approx(10, abs=1)
             assert times[2] - times[0] == pytest.approx(6, abs=1)
             await host.send(diary, Go())
             told = await host.ask(Story().to(diary))
             for _ in range(100):
-                await moment()
+                await let_pass(0.5)
             assert await host.ask(Story().to(diary)) == told, "both were cancelled"
 
 
 async def host_of(cluster: MemoryCluster, name: str) -> Host:
     return Host(DIARIES, (await cluster.connect()).book("b"), name=name, lease_s=3.0, stuck_after_s=None)
-
-
-async def moment() -> None:
-    """Let half a second of virtual time pass."""
-    try:
-        async with asyncio.timeout(0.5):
-            await asyncio.Event().wait()
-    except TimeoutError:
-        pass
 
 
 async def test_what_is_sent_to_no_machine_is_dropped_and_counted(new_host: NewHost) -> None:
