@@ -131,11 +131,7 @@ class Host:
 
     async def _begin(self) -> None:
         await self._peers.__aenter__()
-        self._peers.since = position = await self._owner.refresh()
-        for name in self._owner.holders.values():
-            self._peers.saw_claim(name, position)
-        for fence in self._owner.fences:
-            self._follower.add(fence, position + 1, self._owner.saw)
+        await self._owner.follow(self._follower, self._peers)
         await self._round()
         rounds = self._rounds.run(self._look, self._round_failed)
         self._tasks.append(asyncio.get_running_loop().create_task(rounds, name="bokirsm rounds"))

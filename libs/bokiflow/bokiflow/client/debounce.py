@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -128,29 +128,20 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
     made = cast(Workflow[..., None], flow.app.find(NAME)).call()
     found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
     tried = 0
-    begun = False
-    while True:
-        with (
-            partly_applied("a round of calls is started, this call was not sent; call again")
-            if begun
-            else nullcontext()
-        ):
+    with ExitStack() as begun:
+        while True:
             if found is not None and await _takes(flow, found[1], call):
                 return id_of_run(found[1])
             before = 0 if found is None else found[0]
             following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
             try:
                 await flow.start(made, id=following, attributes={ATTRIBUTE: id})
-            except (
-                IdReused,
-                IdExpired,
-            ):  # a round of long ago had this id; all callers try the same ids in the same order
-                tried += 1
+            except (IdReused, IdExpired):
+                tried += 1  # a round of long ago had this id; all callers try the same ids in the same order
                 if tried == ATTEMPTS:
                     raise
                 continue
-        begun = True
-        with partly_applied("a round of calls is started, this call was not sent; call again"):
+            begun.enter_context(partly_applied("a round of calls is started, this call was not sent; call again"))
             state = await inspection.newest(flow.log, following)
             if state is not None and state.start > before:
                 found, tried = (state.start, following), 0

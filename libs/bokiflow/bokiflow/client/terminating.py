@@ -10,7 +10,7 @@ between, the worker that owns the workflow's partition does the second step when
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 from boki_common.errors import Conflict
 from bokiflow.client.results import NOT_THERE
@@ -36,15 +36,14 @@ async def terminate(log: Log, id: str, reason: str) -> None:
         PartlyApplied: the workflow is blocked, but not ended; call again.
         BokiError: an error of the log; call again.
     """
-    blocked = False
-    while True:
-        with partly_applied(f"workflow {id!r} is blocked; call again to end it") if blocked else nullcontext():
+    with ExitStack() as begun:
+        while True:
             try:
                 if await _terminate_once(log, id, reason):
                     return
-                blocked = True
             except Conflict:
                 continue  # a worker has taken the workflow over, or ended it
+            begun.enter_context(partly_applied(f"workflow {id!r} is blocked; call again to end it"))
 
 
 async def _terminate_once(log: Log, id: str, reason: str) -> bool:
@@ -80,8 +79,8 @@ async def _end(log: Log, place: records.InstanceStreams, state: InstanceState, r
     ended = end_of_blocked(history, terminated(reason), now_ms)
     *before, last = end_without_code(place, history, ended, state.claim, None)
     told = Contribution((place.to_workers,), {}, (Terminated(place.id),))
-    for number, part in enumerate([*before, joined([last, told])]):
-        with (
-            partly_applied(f"workflow {place.id!r} is not ended yet; call again to end it") if number else nullcontext()
-        ):
+    with ExitStack() as begun:
+        for part in before:
             await log.append(part, settle=True)
+            begun.enter_context(partly_applied(f"workflow {place.id!r} is not ended yet; call again to end it"))
+        await log.append(joined([last, told]), settle=True)

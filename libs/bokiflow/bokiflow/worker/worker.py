@@ -183,11 +183,7 @@ class Worker:
     async def _begin(self) -> None:
         self._open, self.finishing = True, False
         await self._peers.__aenter__()
-        self._peers.since = position = await self._partitions.refresh()
-        for name in self._partitions.holders.values():
-            self._peers.saw_claim(name, position)
-        for fence in self._partitions.fences:
-            self._follower.add(fence, position + 1, self._partitions.saw)
+        await self._partitions.follow(self._follower, self._peers)
         await self._round()
         self._blocked_workflows.begin(self._follower)
         self._spawn(partial(self._rounds.run, self._look, self._round_failed))

@@ -12,8 +12,10 @@ from typing import Final, Generic, TypeVar
 import boki
 from boki_common.errors import BokiError, Conflict
 from bokilib.append.log import Log, Read
+from bokilib.follow.follower import Follower
 from bokilib.partitions.assignment import NOBODY, Standing
 from bokilib.partitions.claims import ClaimMove, NewestClaims
+from bokilib.partitions.peers import Peers
 from bokilib.records.conflict_rules import Claim
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event
@@ -99,6 +101,14 @@ class PartitionOwner(Generic[L]):
         """
         self._apply(await self._claims.read())
         return self._claims.read_at
+
+    async def follow(self, follower: Follower, peers: Peers) -> None:
+        """Read the newest claims, as of which this member starts, and follow the later ones."""
+        peers.since = position = await self.refresh()
+        for name in self.holders.values():
+            peers.saw_claim(name, position)
+        for fence in self.fences:
+            follower.add(fence, position + 1, self.saw)
 
     def saw(self, item: Read | boki.Gap | BokiError) -> None:
         """Apply a record of a partition's fence."""

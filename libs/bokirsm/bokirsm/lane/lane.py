@@ -32,7 +32,7 @@ from bokilib.append.log import Log, Read, Tokens
 from bokilib.append.log_clock import left_ms
 from bokilib.follow.follower import Follower
 from bokilib.partitions.owner import PartitionOwner
-from bokilib.pauses import pauses
+from bokilib.pauses import pauses, retried
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.stacks import users_traceback
@@ -447,16 +447,11 @@ class Lane:
         return False
 
     async def _load_machine(self, machine: LaneMachine) -> None:
-        pause = pauses()
-        while True:
-            try:
-                snapshot = await loading.load_snapshot(self._log, self._app.name, machine.ref.name)
-                break
-            except BokiError as error:
-                if not error.retryable:
-                    log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
-                    return
-                await asyncio.sleep(pause.next())
+        try:
+            snapshot = await retried(partial(loading.load_snapshot, self._log, self._app.name, machine.ref.name))
+        except BokiError as error:
+            log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
+            return
         state = self._states[machine.ref.partition]
         try:
             machine.state = machine_of(snapshot, state.commits.pop(machine.text, []))

@@ -7,7 +7,8 @@ succeed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import boki
 from boki_common.errors import Trimmed
@@ -16,6 +17,9 @@ from bokilib.records import tags
 from bokirsm.model.events import PICKER, Checkpoint, Snapshot
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.partition_state import PartitionState, newest_checkpoint, newest_snapshot
+
+E = TypeVar("E", Checkpoint, Snapshot)
+R = TypeVar("R")
 
 
 async def _newest_first(log: Log, tag: str) -> AsyncIterator[Read]:
@@ -30,6 +34,28 @@ async def _newest_first(log: Log, tag: str) -> AsyncIterator[Read]:
             return
         yield Read(record, await log.open(record))
         at_most = record.seqnum - 1
+
+
+async def _newest_whole(
+    log: Log, tag: str, about: str, kind: type[E], newest: Callable[[Sequence[tuple[int, str, E]]], R | None]
+) -> R | None:
+    """Return what the newest parts in a stream are together, or None.
+
+    Args:
+        log: of the book.
+        tag: of the stream.
+        about: the machine or partition that the parts are of.
+        kind: of the parts.
+        newest: returns what (seqnum, writer, part) of the newest parts are together, or None while some are missing.
+    """
+    parts: list[tuple[int, str, E]] = []
+    async for read in _newest_first(log, tag):
+        for event in PICKER.of(read.record.seqnum, read.envelope, about=about):
+            if isinstance(event, kind):
+                parts.append((read.record.seqnum, read.envelope.by, event))
+        if (found := newest(parts)) is not None:
+            return found
+    return None
 
 
 async def load_partitions(log: Log, group: str, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
@@ -52,14 +78,8 @@ async def load_partitions(log: Log, group: str, partitions: Sequence[int], posit
 
 async def _checkpoint(log: Log, group: str, partition: int) -> tuple[int, bytes] | None:
     """Return (covers, data) of the newest whole checkpoint of a partition."""
-    parts: list[tuple[int, str, Checkpoint]] = []
-    async for read in _newest_first(log, tags.rsm_checkpoint(group, partition)):
-        for event in PICKER.of(read.record.seqnum, read.envelope, about=f"{group}/{partition}"):
-            if isinstance(event, Checkpoint):
-                parts.append((read.record.seqnum, read.envelope.by, event))
-        if (found := newest_checkpoint(parts)) is not None:
-            return found
-    return None
+    tag = tags.rsm_checkpoint(group, partition)
+    return await _newest_whole(log, tag, f"{group}/{partition}", Checkpoint, newest_checkpoint)
 
 
 async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping[int, int], position: int) -> None:
@@ -94,11 +114,4 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
 
 async def load_snapshot(log: Log, group: str, name: str) -> MachineState | None:
     """Return the state of a machine in its newest snapshot, or None."""
-    parts: list[tuple[int, str, Snapshot]] = []
-    async for read in _newest_first(log, tags.rsm_machine(group, name)):
-        for event in PICKER.of(read.record.seqnum, read.envelope, about=f"{group}/{name}"):
-            if isinstance(event, Snapshot):
-                parts.append((read.record.seqnum, read.envelope.by, event))
-        if (found := newest_snapshot(parts)) is not None:
-            return found
-    return None
+    return await _newest_whole(log, tags.rsm_machine(group, name), f"{group}/{name}", Snapshot, newest_snapshot)
