@@ -359,7 +359,7 @@ class Doomed(NamedTuple):
 
 
 async def _doomed(invocation: Invocation, book_name: str, tag: str | None, kept: Range) -> Doomed:
-    """Return what a trim would drop of what is there now: records that come while a person thinks are not part of it."""
+    """Return the records that a trim would drop now. Those that are appended while the command asks are kept."""
     from boki import Record
 
     async with connected(invocation) as client:

@@ -59,8 +59,8 @@ TRANSACTION_S: Final = 0.01
 BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction is begun anew while another process's is in the way (these last some milliseconds)."""
 START_TIMEOUT_S: Final = 30.0
-"""The same for a store that was started less than so long ago. All processes of a cluster may start at once, on a disk that is slow
-to flush, and SQLite's lock is not fair; a process that gave up would end."""
+"""The same within this time of the start of a store. All processes of a cluster may start at once, on a disk that is slow to flush;
+SQLite's lock is not fair, and a process whose metadata store fails at its start ends."""
 RENEWALS_PER_TIMEOUT: Final = 3
 
 _NEVER_READ: Final = Stamp(-1, -1)
@@ -480,7 +480,7 @@ class _Worker:
         return changes, {} if changes == self._seen_changes else {path: tree.stamp(path) for path in self._stamps}
 
     def _unless_locked(self, transaction: Callable[[], T]) -> T:
-        """Its result. One that met another's lock was not done at all, and is begun again: for `BUSY_TIMEOUT_S`, at a start longer."""
+        """Return the result of a transaction. One that met a lock was not done, and is retried for `BUSY_TIMEOUT_S`, at a start longer."""
         give_up_at = max(time.monotonic() + BUSY_TIMEOUT_S, self._patient_until)
         while True:
             try:
