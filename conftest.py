@@ -7,6 +7,8 @@
   of ours raises `BlockingError`, wherever it is hidden. Tests themselves may read files. The marker `blocking_allowed`
   turns this off for one test, which says why.
 - **Coroutines run on the loop the processes use**: uvloop where it can be imported, asyncio with `BOKI_LOOP=asyncio`.
+- **A machine may stand still between any two steps.** `BOKI_STALLS=1` (with `BOKI_LOOP=asyncio`) lets the loops' clock jump at
+  random, and finds tests that are steady on a quiet machine only.
 - **No test hears another's logs.** Each begins with the logs of a library, quiet below warnings, whatever a command that ran
   in the process of an earlier one had configured.
 - **No test leaves anything at the user's home.** What commands remember of this machine goes to a folder of the run.
@@ -37,6 +39,7 @@ from blockbuster import BlockBuster, BlockBusterFunction
 
 from boki_common import logs
 from boki_common.runtime.process import loop_factory
+from itests.support.stalls import Stalls
 
 PACKAGES: Final = (
     "boki",
@@ -90,6 +93,7 @@ hypothesis.settings.load_profile("default")
 _TIMER: Final = pytest.StashKey[Any]()
 _STDERR: Final = pytest.StashKey[int]()
 _STACKS: Final = pytest.StashKey[threading.Timer]()
+_STALLS: Final = pytest.StashKey[Stalls]()
 _STACKS_BEFORE_S: Final = 0.5
 _ENDED_AFTER_S: Final = 5.0
 _IN_OWN_INTERPRETER: Final = "BOKI_TEST_IN_OWN_INTERPRETER"
@@ -101,10 +105,25 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = sorted(REQUIRED - known)
     if unknown:
         raise pytest.UsageError(f"expected BOKI_REQUIRE to name markers, found {unknown}; known: {sorted(known)}")
+    if seed := os.environ.get("BOKI_STALLS"):
+        if loop_factory() is asyncio.new_event_loop:
+            config.stash[_STALLS] = Stalls(int(seed))
+            config.stash[_STALLS].install()
+        else:
+            raise pytest.UsageError(
+                "expected BOKI_LOOP=asyncio with BOKI_STALLS, found a loop whose clock cannot be moved"
+            )
 
 
 def pytest_report_header() -> str:
     return f"boki: loop {loop_factory().__module__.partition('.')[0]}, required: {', '.join(sorted(REQUIRED)) or 'nothing'}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    stalls = item.config.stash.get(_STALLS, None)
+    if stalls is not None:
+        stalls.begin(item.nodeid)
 
 
 @pytest.fixture(scope="session", autouse=True)

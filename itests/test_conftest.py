@@ -19,7 +19,7 @@ Suite = Callable[..., "subprocess.CompletedProcess[str]"]
 def suite(tmp_path: Path) -> Suite:
     """Runs pytest on one file under the project's rules."""
 
-    def run(text: str, *, require: str = "", loop: str = "") -> subprocess.CompletedProcess[str]:
+    def run(text: str, *, require: str = "", loop: str = "", stalls: str = "") -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_it.py").write_text(text)
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("BOKI_", "COVERAGE", "PYTEST"))
@@ -37,7 +37,7 @@ def suite(tmp_path: Path) -> Suite:
                 tmp_path,
                 tmp_path,
             ],
-            env=kept | {"PYTHONPATH": str(ROOT), "BOKI_REQUIRE": require, "BOKI_LOOP": loop},
+            env=kept | {"PYTHONPATH": str(ROOT), "BOKI_REQUIRE": require, "BOKI_LOOP": loop, "BOKI_STALLS": stalls},
             capture_output=True,
             text=True,
             check=False,
@@ -138,6 +138,22 @@ def test_coroutines_run_on_the_loop_that_was_asked_for(suite: Suite) -> None:
     assert suite(WHICH_LOOP.format("asyncio"), loop="asyncio").returncode == 0
     pytest.importorskip("uvloop")
     assert suite(WHICH_LOOP.format("uvloop")).returncode == 0
+
+
+IN_TIME = """
+import asyncio
+
+async def test_some_steps_take_less_than_a_second():
+    async with asyncio.timeout(1):
+        for _ in range(400):
+            await asyncio.sleep(0)
+"""
+
+
+def test_a_test_that_a_slow_machine_fails_is_found_on_a_fast_one(suite: Suite) -> None:
+    ran = suite(IN_TIME, loop="asyncio", stalls="1")
+    assert ran.returncode == 1 and "TimeoutError" in ran.stdout, ran.stdout
+    assert "expected BOKI_LOOP=asyncio with BOKI_STALLS" in suite(IN_TIME, stalls="1").stderr
 
 
 HANGS = """

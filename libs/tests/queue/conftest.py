@@ -17,6 +17,7 @@ from bokiqueue import Consumer, Queue, carried
 from libs.tests.conftest import SetClock as SetClock
 
 DAY_MS = 24 * 3_600_000
+SHORT_S = 1e-9  # a lease that runs out at the next look, however slow the machine is
 
 
 def book_of(queue: Queue[Any]) -> boki.Book:
@@ -28,14 +29,19 @@ def book_of(queue: Queue[Any]) -> boki.Book:
 Another = Callable[..., Awaitable[Queue[object]]]
 
 
-@pytest.fixture
-def another(cluster: MemoryCluster) -> Another:
-    """Another process's queue."""
+def queues_of(cluster: MemoryCluster) -> Another:
+    """Return what opens a queue as another process does."""
 
     async def make(name: str = "jobs", **settings: Any) -> Queue[object]:
         return await Queue.open((await cluster.connect()).book("shop"), name, object, **settings)
 
     return make
+
+
+@pytest.fixture
+def another(cluster: MemoryCluster) -> Another:
+    """Another process's queue."""
+    return queues_of(cluster)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Fenced, NotEncodable
 from bokilib.testing import FaultyBook
 from bokiqueue import (
@@ -25,7 +26,7 @@ from bokiqueue import (
     settings,
 )
 from bokiqueue_tools.wording import consumers_line
-from libs.tests.queue.conftest import Another, SetClock, all_appended, take
+from libs.tests.queue.conftest import SHORT_S, Another, SetClock, all_appended, queues_of, take
 
 
 @dataclass
@@ -100,8 +101,9 @@ async def test_a_handler_may_give_a_message_up(another: Another) -> None:
 
 async def test_when_its_lease_runs_out_it_comes_again_and_the_old_receipt_is_stale(queue: Queue[object]) -> None:
     await queue.push("slow")
-    async with queue.consume(lease_s=0.02) as messages:
+    async with queue.consume() as messages:
         slow = await anext(messages)
+        slow.extend(SHORT_S)
         again = await anext(messages)
         assert (again.body, again.attempt) == ("slow", 1), "no attempt failed"
         with pytest.raises(StaleReceipt, match="handed out again"):
@@ -112,11 +114,17 @@ async def test_when_its_lease_runs_out_it_comes_again_and_the_old_receipt_is_sta
             await again.ack()
 
 
-async def test_a_delayed_message_comes_when_it_is_due(queue: Queue[object], clock: SetClock) -> None:
-    await queue.push("late", delay_s=0.05)
-    await queue.push("soon")
-    async with queue.consume() as messages:
-        assert [message.body for message in await take(messages, 2)] == ["soon", "late"]
+@in_virtual_time
+async def test_a_delayed_message_comes_when_it_is_due() -> None:
+    loop = asyncio.get_running_loop()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        queue = await queues_of(cluster)()
+        await queue.push("late", delay_s=60)
+        await queue.push("soon")
+        pushed_s = loop.time()
+        async with queue.consume() as messages:
+            assert [message.body for message in await take(messages, 2)] == ["soon", "late"]
+            assert 59.9 < loop.time() - pushed_s < 60.1
 
 
 async def test_a_message_given_back_with_a_delay_waits_and_its_key_with_it(another: Another) -> None:

@@ -23,7 +23,7 @@ from bokilib.testing import Fault, FaultyBook
 from bokiqueue import Handler, Message, NoSuchQueue, Queue
 from bokiqueue.consume.handlers import Lease
 from bokistore import BokiStore, Push, StoreSettings, Transaction
-from libs.tests.queue.conftest import Another, book_of
+from libs.tests.queue.conftest import Another, book_of, queues_of
 
 
 async def shop(another: Another) -> tuple[BokiStore, Queue[object]]:
@@ -157,43 +157,45 @@ async def test_a_wait_that_was_ended_proves_nothing_about_its_record(
     assert [one.body for one in await emails.peek()] == ["first"]
 
 
-async def test_a_handler_that_hangs_ends_with_its_lease_and_holds_up_no_other(another: Another) -> None:
+@in_virtual_time
+async def test_a_handler_that_hangs_ends_with_its_lease_and_holds_up_no_other() -> None:
     """Its message comes again, as a failed attempt; the others were handled once."""
-    store, orders = await shop(another)
-    runs: list[tuple[object, int]] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        store, orders = await shop(queues_of(cluster))
+        runs: list[tuple[object, int]] = []
 
-    @orders.handler(store, lease_s=0.1, backoff_s=0.01)
-    async def ship(order: Message[object], tx: Transaction) -> None:
-        runs.append((order.body, order.attempt))
-        if order.body == 1:
-            await asyncio.Event().wait()
-        tx["done"].inc(str(order.body))
+        @orders.handler(store, lease_s=60, backoff_s=1)
+        async def ship(order: Message[object], tx: Transaction) -> None:
+            runs.append((order.body, order.attempt))
+            if order.body == 1:
+                await asyncio.Event().wait()
+            tx["done"].inc(str(order.body))
 
-    dead = await Queue.open(store.log, "orders.dead", object)
-    async with ship, dead.consume() as letters:
-        await orders.push_many(list(range(6)))
-        async with asyncio.timeout(10):
-            async with await anext(letters) as letter:
-                assert letter.body == 1 and letter.source is not None and letter.source.attempts == 2
-    assert sorted((one for one in runs if one[0] != 1), key=str) == [(n, 1) for n in (0, 2, 3, 4, 5)]
-    assert await store.object("done").value() == {str(n): 1 for n in (0, 2, 3, 4, 5)}
+        dead = await Queue.open(store.log, "orders.dead", object)
+        async with ship, dead.consume() as letters:
+            await orders.push_many(list(range(6)))
+            async with asyncio.timeout(600):
+                async with await anext(letters) as letter:
+                    assert letter.body == 1 and letter.source is not None and letter.source.attempts == 2
+        assert sorted((one for one in runs if one[0] != 1), key=str) == [(n, 1) for n in (0, 2, 3, 4, 5)]
+        assert await store.object("done").value() == {str(n): 1 for n in (0, 2, 3, 4, 5)}
 
 
-async def test_a_handler_that_asks_for_more_time_has_it(another: Another) -> None:
-    store, orders = await shop(another)
-    done = asyncio.Event()
+@in_virtual_time
+async def test_a_handler_that_asks_for_more_time_has_it() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        store, orders = await shop(queues_of(cluster))
+        done = asyncio.Event()
 
-    @orders.handler(store, lease_s=0.1)
-    async def ship(order: Message[object], tx: Transaction) -> None:
-        order.extend(30)
-        lease_s = asyncio.get_running_loop().time() + 0.15
-        while asyncio.get_running_loop().time() < lease_s:
-            await asyncio.sleep(0)
-        done.set()
+        @orders.handler(store, lease_s=20)
+        async def ship(order: Message[object], tx: Transaction) -> None:
+            order.extend(50)
+            await let_pass(40)
+            done.set()
 
-    await orders.push("slow")
-    async with ship, asyncio.timeout(10):
-        await done.wait()
+        await orders.push("slow")
+        async with ship, asyncio.timeout(100):
+            await done.wait()
 
 
 @pytest.mark.parametrize(

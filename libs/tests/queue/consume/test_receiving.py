@@ -18,7 +18,7 @@ from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere
 from bokiqueue import Queue, Received, Receiving
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline
-from libs.tests.queue.conftest import alive
+from libs.tests.queue.conftest import SHORT_S, alive
 from libs.tests.queue.test_faults import surely
 
 ORDERS = ["apples", "pears"]
@@ -127,9 +127,10 @@ async def test_a_message_whose_lease_ran_out_is_not_committed(cluster: MemoryClu
     till = Till((await cluster.connect()).book("shop"))
     orders = await till.open()
     await orders.push("apples")
-    async with orders.consume(lease_s=0.01) as messages:
+    async with orders.consume() as messages:
         received = Receiving(messages, till.store)
         first = await received.begin()
+        first.message.extend(SHORT_S)
         again = await asyncio.wait_for(anext(messages), 5)
         with pytest.raises(boki.Conflict, match="lease"):
             await received.commit(first)

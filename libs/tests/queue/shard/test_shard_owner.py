@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 
 import boki
+from boki.testing import MemoryCluster
 from boki_common.errors import Conflict
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Fence, Log
 from bokilib.errors import Fenced
 from bokilib.records import tags
@@ -17,7 +22,7 @@ from bokilib.records.events import open_record
 from bokiqueue import Queue
 from bokiqueue.errors import NoSuchGroup
 from bokiqueue.model.events import PICKER, Acked, AnyEvent, Dead, Delivered, Id, Item, Nacked, Pushed
-from bokiqueue.shard.shard_owner import DEAD_BYTES, DeadLetter, Outbox, ShardOwner
+from bokiqueue.shard.shard_owner import DEAD_BYTES, DeadLetter, Outbox
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
 from libs.tests.queue.conftest import Another, all_appended, book_of, take
@@ -260,37 +265,39 @@ async def test_a_large_letter_of_an_owner_that_ends_is_told_so(another: Another)
     assert [event.ids for row in rows for event in row if isinstance(event, Dead)] == [(given[0].receipt.id,)]
 
 
-async def until_leases_end(owner: ShardOwner) -> None:
-    deadline_s = max(flight.deadline_s or 0.0 for flight in owner._owned().flights.values())
-    while asyncio.get_running_loop().time() < deadline_s + 0.05:  # all timers of that moment have run
-        await asyncio.sleep(0)
+@asynccontextmanager
+async def two_messages() -> AsyncIterator[Queue[object]]:
+    """A queue of one shard with two messages, in virtual time: no lease runs out because the machine is slow."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        queue = await Queue.open((await cluster.connect()).book("shop"), "jobs", object, shards=1)
+        await queue.push_many([1, 2])
+        yield queue
 
 
-async def test_a_shard_is_given_back_when_the_last_lease_runs_out(another: Another) -> None:
-    queue = await another(shards=1)
-    await queue.push_many([1, 2])
-    async with queue.consume(lease_s=0.05) as messages:
-        taken = await take(messages, 2)  # their handlers hang
-        (owner,) = messages._owners.values()
-        await until_leases_end(owner)
-        async with asyncio.timeout(30):
-            await owner.give_back()
-        assert owner.released
-    async with queue.consume() as messages:
-        assert {message.body for message in await take(messages, 2)} == {message.body for message in taken}
+@in_virtual_time
+async def test_a_shard_is_given_back_when_the_last_lease_runs_out() -> None:
+    async with two_messages() as queue:
+        async with queue.consume(lease_s=60) as messages:
+            taken = await take(messages, 2)  # their handlers hang
+            (owner,) = messages._owners.values()
+            await let_pass(60)
+            async with asyncio.timeout(30):
+                await owner.give_back()
+            assert owner.released
+        async with queue.consume() as messages:
+            assert {message.body for message in await take(messages, 2)} == {message.body for message in taken}
 
 
 @pytest.mark.parametrize("happened", [True, False])
-async def test_a_shard_is_given_back_when_the_record_of_an_ack_is_decided(another: Another, happened: bool) -> None:
+@in_virtual_time
+async def test_a_shard_is_given_back_when_the_record_of_an_ack_is_decided(happened: bool) -> None:
     """A message has no lease while its ACK is in flight in a record of another library."""
-    queue = await another(shards=1)
-    await queue.push_many([1, 2])
-    async with queue.consume(lease_s=0.05) as messages:
+    async with two_messages() as queue, queue.consume(lease_s=60) as messages:
         message, _ = await take(messages, 2)
         (owner,) = messages._owners.values()
         part = message.acked()
         giving = asyncio.create_task(owner.give_back())
-        await until_leases_end(owner)
+        await let_pass(90)
         assert not giving.done()
         if happened:
             await queue.log.append(part)
