@@ -47,5 +47,5 @@ class Stalls:
                 self._ahead_s += JUMP_S
             run_callback(handle)
 
-        asyncio.BaseEventLoop.time = time  # type: ignore[method-assign]
+        asyncio.BaseEventLoop.time = time  # type: ignore[method-assign,assignment]
         asyncio.Handle._run = run  # type: ignore[method-assign,assignment]
