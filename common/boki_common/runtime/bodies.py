@@ -42,7 +42,7 @@ REPLACED_S: Final = 0.02
 """Time until another thread takes the place of one whose function was given up. Cancellations take several turns of the event loop to reach
 calls within nested task groups."""
 SLACK: Final = 1.25
-"""The look at whether a place may be taken comes so much later than it may: timers may be early."""
+"""The look at whether a place may be taken comes so much later than it may: timers may be a little early, and one look is enough then."""
 WAITED_S: Final = 1.0
 """Calls that wait for a thread for less are not worth a line in the log."""
 GIVEN_UP_EVERY_S: Final = 1.0
@@ -146,6 +146,12 @@ class DaemonThreads(Executor):
                 return False
             self._abandoned[call] = time.monotonic()
         return True
+
+    def replaced_in_s(self, call: _Call) -> float:
+        """Return the seconds until another thread may take the place of a call that was given up, 0 if none has to."""
+        with self._changed:
+            given_up = self._abandoned.get(call)
+            return 0.0 if given_up is None else max(0.0, given_up + REPLACED_S - time.monotonic())
 
     def waits(self, call: _Call) -> bool:
         """Return whether a call waits, and there are more calls that wait than threads that are about to take one."""
@@ -284,7 +290,7 @@ class ThreadBodies:
         except asyncio.CancelledError:
             if future.cancelled() and self._threads.give_up(call):  # else the function itself raised it
                 loop.call_soon(self._say_given_up)  # once for all that are given up in this turn
-                loop.call_later(REPLACED_S * SLACK, self._threads.serve)
+                self._replace(call)
             raise
         except ThreadsExhausted:
             self._exhausted.say(running_on=self._threads.running_on()[0])
@@ -293,6 +299,16 @@ class ThreadBodies:
             call.begun = None
             if call.timer is not None:
                 call.timer.cancel()
+
+    def _replace(self, call: _Call) -> None:
+        """Let a thread take the place of a call that was given up, as soon as it may.
+
+        A timer of the loop may be early by the length of the turn in which it was set: the loop's time stands still meanwhile.
+        """
+        left_s = self._threads.replaced_in_s(call)
+        self._threads.serve()
+        if left_s > 0:
+            call.loop.call_later(left_s * SLACK, self._replace, call)
 
     def flush(self) -> None:
         """Write log lines that are held back, for an owner that ends. The threads are not touched."""

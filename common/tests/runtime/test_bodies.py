@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -394,3 +395,26 @@ asyncio.run(main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "ends\n"), ended.stderr
+
+
+class EarlyTimers(asyncio.SelectorEventLoop):
+    """A loop whose timers come early, as those of uvloop do that are set at the end of a long turn."""
+
+    def call_later(self, delay: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        return super().call_later(delay / 2, *args, **options)
+
+
+def test_a_place_that_is_given_up_is_taken_although_timers_come_early() -> None:
+    async def main() -> str:
+        bodies = ThreadBodies(threads=1)
+        hanging = Hanging(bodies)
+        try:
+            await hanging.began.wait()
+            await hanging.give_up()
+            async with asyncio.timeout(LIMIT_S):
+                return await bodies.run(lambda: "done")
+        finally:
+            hanging.end()
+
+    with asyncio.Runner(loop_factory=EarlyTimers) as runner:
+        assert runner.run(main()) == "done"
