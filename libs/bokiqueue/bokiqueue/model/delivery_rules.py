@@ -398,6 +398,11 @@ class DeliverySchedule:
         """Return the time, by the log's clock, at which another message becomes due; None if none waits for its time."""
         return self._later[0][0] if self._later else None
 
+    @property
+    def has_waiting(self) -> bool:
+        """True if a message is ready, waits for its time, or is delivered alone: most looks of a member find nothing in most shards."""
+        return bool(self._ready or self._later or self._suspects or self._alone)
+
     def take(self, most: int, now_ms: int) -> DeliveryBatch:
         """Take up to `most` messages that may be delivered now."""
         self._become_due(now_ms)
@@ -417,7 +422,7 @@ class DeliverySchedule:
                 continue
             self._ready.taken()
             delivery = self._delivery(next_id)
-            self.flights[next_id] = Flight(delivery.attempt, delivery.number)  # it may be lined up twice
+            self._flies(delivery)  # it may be lined up twice
             (dead if self._too_often(delivery) else deliveries).append(delivery)
         return self._batch(deliveries, dead)
 
@@ -431,6 +436,11 @@ class DeliverySchedule:
                 self._line_up(entry)
 
     # -- culprits
+
+    @property
+    def has_lone(self) -> bool:
+        """True if a message is delivered alone now, or may be once its time has come."""
+        return bool(self._alone or self._later)
 
     def wants_alone(self, now_ms: int) -> bool:
         """Return True if a message may be delivered only by `take_alone`."""
@@ -523,7 +533,11 @@ class DeliverySchedule:
             return NO_BATCH
         delivery = self._delivery(id)
         self._culprits.discard(id)
+        self._flies(delivery)
         return self._batch([], [delivery]) if self._too_often(delivery) else self._batch([delivery], [], guard)
+
+    def _flies(self, delivery: Delivery) -> None:
+        self.flights[delivery.entry.id] = Flight(delivery.attempt, delivery.number)
 
     def _delivery(self, id: Id) -> Delivery:
         failed_alone = id in self._culprits and self._failed_alone(id)
@@ -534,10 +548,8 @@ class DeliverySchedule:
         return bool(self.attempts_most) and delivery.attempt > self.attempts_most
 
     def _batch(self, deliveries: list[Delivery], dead: list[Delivery], guard: int = 0) -> DeliveryBatch:
-        """Return the event to append for these messages, which are in flight from now on."""
+        """Return the event to append for these messages, which are in flight."""
         gone = [delivery._replace(attempt=delivery.attempt - 1) for delivery in dead]
-        for delivery in (*deliveries, *dead):
-            self.flights[delivery.entry.id] = Flight(delivery.attempt, delivery.number)
         for delivery in dead:
             self.flights[delivery.entry.id].pinned = True
         if not deliveries:

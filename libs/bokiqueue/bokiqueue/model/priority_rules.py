@@ -48,6 +48,9 @@ class ReadyMessages:
         for waiting in self._urgent.values():
             yield from waiting
 
+    def __bool__(self) -> bool:
+        return bool(self._usual or self._urgent)
+
     def add(self, id: Id, priority: int) -> None:
         """Add a message that is ready at a priority."""
         heappush(self._usual if not priority else self._urgent.setdefault(priority, []), id)

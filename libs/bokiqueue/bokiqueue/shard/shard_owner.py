@@ -506,14 +506,16 @@ class ShardOwner:
 
     def take_deliveries(self, most: int, now_s: float) -> list[Delivery]:
         """Return messages for handlers; those that have to wait for their DELIVER come through `deliver`."""
-        if not self._delivers:
+        if not self._delivers or not self._owned().has_waiting:
             return []
         room = min(most, self._room(now_s))
         return self._send_batch(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
 
     def wants_alone(self, now_s: float) -> bool:
         """Return True if a message may be delivered only while the member has no other."""
-        return self._delivers and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
+        if not self._delivers or not self._owned().has_lone:
+            return False
+        return self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
 
     def take_delivery_alone(self, now_s: float) -> list[Delivery]:
         """Return one such message, as `take_deliveries` does."""
