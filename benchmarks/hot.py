@@ -28,6 +28,7 @@ from bokistore import BokiStore, StoreSettings, Transaction
 HOT: Final = 300
 PROCESSES: Final = 4
 FAST: Final = 1_000
+FAST_FOR_S: Final = 2.0
 CLIENTS: Final = 16
 OBJECTS: Final = 100
 SLOW_S: Final = 5.0
@@ -150,12 +151,25 @@ async def part_slow(bench: Bench, kind: str) -> None:
         await _fast(do)  # all objects are known
         ratios = []
         for _ in range(bench.rounds):
-            alone = await _fast(do)
+            alone = await _usual_p99(do)
             slow = asyncio.ensure_future(do("slow", SLOW_S))
             await asyncio.sleep(0.1)
-            ratios.append(await _fast(do) / alone)
+            ratios.append(await _usual_p99(do) / alone)
+            assert not slow.done(), "the slow body was beside all of them"
             await slow
         bench.ratio(f"slow_body_{kind}_p99_of_fast_over_alone", statistics.median(ratios), "<=", 1.2)
+
+
+async def _usual_p99(do: Do) -> float:
+    """Return the median of their p99 in several rounds, in seconds.
+
+    1,000 of them take a quarter of a second, and wait in a batch together: one pause of the machine is the p99 of a round.
+    """
+    until = perf_counter() + FAST_FOR_S
+    found: list[float] = []
+    while not found or perf_counter() < until:
+        found.append(await _fast(do))
+    return statistics.median(found)
 
 
 async def _fast(do: Do) -> float:
