@@ -7,6 +7,7 @@
 - The hosts of a group share its partitions (`bokilib.partitions`). A host takes those of no host and of dead ones, and releases those that
   another should have, once its commits there are in the log. No event is handled twice: the claim of a partition fences the former owner.
 - A host that leaves its block releases its partitions, so that others take them at once. One that dies is replaced after a lease.
+- A host whose lane cannot continue (`failed`) releases its partitions as well, and sends no more heartbeats. Its client calls still work.
 - All that `Rsm` can do, a host can do as well.
 """
 
@@ -57,6 +58,7 @@ class Host:
     Attributes:
         rsm: the client of the same app and book.
         lane: its partitions.
+        failed: the error after which it runs no machine any more; None before.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class Host:
         self._watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
         self._peers: Final = Peers(opened, tags.rsm_group(app.name), name, lease_s)
         self._leaving = self._entered = False
+        self.failed: Exception | None = None
+        self._giving_up: asyncio.Task[None] | None = None
         fences = [tags.rsm_owner(app.name, one) for one in range(tags.PARTITIONS)]
         self._owner: Final = PartitionOwner(
             opened,
@@ -99,11 +103,9 @@ class Host:
         )
         self._follower: Final = Follower(opened)
         tokens: Tokens = random or boki.SystemRandom()
-        self.lane: Final = Lane(opened, app, self._owner, self._follower, tokens, self._watch)
+        self.lane: Final = Lane(opened, app, self._owner, self._follower, tokens, self._watch, self._lane_failed)
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []
-        self._untaken: Final[dict[int, int]] = {}
-        """Claimed partitions that the lane has not read yet."""
 
     @property
     def name(self) -> str:
@@ -113,7 +115,7 @@ class Host:
     @property
     def partitions(self) -> list[int]:
         """The partitions whose machines run here."""
-        return self.lane.partitions
+        return [] if self.failed is not None else self.lane.partitions
 
     # -- life
 
@@ -133,8 +135,16 @@ class Host:
         await self._peers.__aenter__()
         await self._owner.follow(self._follower, self._peers)
         await self._round()
-        rounds = self._rounds.run(self._look, self._round_failed)
-        self._tasks.append(asyncio.get_running_loop().create_task(rounds, name="bokirsm rounds"))
+        rounds = asyncio.get_running_loop().create_task(
+            self._rounds.run(self._look, self._round_failed), name="bokirsm rounds"
+        )
+        rounds.add_done_callback(self._rounds_ended)
+        self._tasks.append(rounds)
+
+    def _rounds_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.lane.fail(error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -144,9 +154,15 @@ class Host:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._leaving = True
+        if self._giving_up is not None:
+            await asyncio.gather(self._giving_up, return_exceptions=True)
         try:
             async with asyncio.timeout(lease_rules.LEAVE_S):
-                while self._owner.mine and not await self.lane.give(list(self._owner.mine), release=Contribution()):
+                while (
+                    self.failed is None
+                    and self._owner.mine
+                    and not await self.lane.give(list(self._owner.mine), release=Contribution())
+                ):
                     pass
         except (BokiError, TimeoutError) as failed:
             log.warning(
@@ -162,9 +178,38 @@ class Host:
             if self._watch is not None:
                 self._watch.close()
 
+    def _lane_failed(self, error: Exception) -> None:
+        self.failed, self._leaving = error, True
+        self._giving_up = asyncio.get_running_loop().create_task(self._give_up(), name="bokirsm host")
+
+    async def _give_up(self) -> None:
+        """Release the partitions, and send no more heartbeats: other hosts take over at once, or after a lease."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(lease_rules.LEAVE_S):
+                while self._owner.mine and not await self._owner.release(Contribution()):
+                    pass
+            log.error(
+                "host failed: it released its partitions and runs no machine any more",
+                host=self.name,
+                error=repr(self.failed),
+            )
+        except (BokiError, TimeoutError) as error:
+            log.error(
+                "host failed: partitions not released, others take them after a lease",
+                host=self.name,
+                error=repr(error),
+            )
+        finally:
+            await self._peers.__aexit__(None, None, None)
+
     # -- partitions
 
     async def _look(self, is_due: bool) -> None:
+        if self._peers.failed is not None:
+            self.lane.fail(self._peers.failed)  # others take this host for dead
         if is_due:
             self._owner.lost.clear()
         await self._round()
@@ -174,12 +219,10 @@ class Host:
 
     async def _round(self) -> None:
         """Take the partitions that this host should own, and release those that another should own."""
-        self._untaken.update(await self._owner.take(self._to_claim))
-        mine = {one: claim for one, claim in self._untaken.items() if self._owner.mine.get(one) == claim}
-        self._untaken.clear()
-        self._untaken.update(mine)
-        await self.lane.take(mine)
-        self._untaken.clear()
+        if self.failed is not None:
+            return
+        await self._owner.take(self._to_claim)
+        await self.lane.take(dict(self._owner.mine))
         given = moves(self.name, self._planned(), self._owner.standings(self._peers.is_gone)).give
         if given:
             await self.lane.give(given, release=Contribution())

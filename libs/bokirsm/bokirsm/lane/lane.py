@@ -8,6 +8,9 @@
   one append whatever it contains.
 - Answers are part of the record: their processes read them in the log.
 - After a Conflict the lane reads which partitions it still owns. It forgets all that is not in the log, and reads these again.
+- An append whose outcome can never be known is fenced: the lane claims its partitions again, so that the append is in the log by then or
+  never will be, and reads them again.
+- A lane that cannot continue says so to its host (`failed`), which gives the partitions back: others have to handle what comes.
 - `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
   of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
   log, those of later ones from memory.
@@ -22,10 +25,10 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import boki
-from boki_common.errors import BokiError, Conflict, Trimmed, WriterForgotten
+from boki_common.errors import BokiError, ClosedError, Conflict, Trimmed
 from boki_common.logs import get_logger
 from boki_common.runtime.code_watch import CodeStuck, CodeWatch
 from bokilib.append.log import Log, Read, Tokens
@@ -64,6 +67,8 @@ SLICE: Final = 64
 STACK_CHARS: Final = 4_000
 STACK_FRAMES: Final = 20
 
+T = TypeVar("T")
+
 log = get_logger(__name__)
 
 
@@ -93,8 +98,11 @@ class Lane:
         follower: Follower,
         tokens: Tokens,
         watch: CodeWatch | None,
+        failed: Callable[[Exception], None],
     ) -> None:
+        """`failed`: called once, with the error after which the lane handles nothing more."""
         self.dropped = 0
+        self._failed: Final = failed
         self._log: Final = opened
         self._app: Final = app
         self._owner: Final = owner
@@ -115,13 +123,15 @@ class Lane:
         """Machines that may have work, in order."""
         self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
         self._sender: asyncio.Task[None] | None = None
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._timers: Final[list[_Due]] = []
         self._order: Final = itertools.count()
         self._alarm: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._open = True
         self._unknown_kinds: Final[set[str]] = set()
+        self._unreadable: Final[set[int]] = set()
+        """Partitions that could not be read, which was logged."""
 
     # -- partitions
 
@@ -131,10 +141,10 @@ class Lane:
         return sorted(self._claims)
 
     async def take(self, claimed: Mapping[int, int]) -> None:
-        """Read claimed partitions, and begin to handle what is pending in them.
+        """Read claimed partitions, and begin to handle what is pending in them. One that is unreadable is left out, and logged.
 
         Args:
-            claimed: the seqnum of the claim of each partition.
+            claimed: the seqnum of the claim of each partition. Those that this lane has are left alone.
 
         Raises:
             Trimmed: another owner took a partition meanwhile; the newest claims have to be read.
@@ -144,17 +154,50 @@ class Lane:
         if not missing:
             return
         read = await self._log.book.now()
-        states = await loading.load_partitions(self._log, self._app.name, list(missing), read)
+        states = await self._load(list(missing), read)
         async with self._turn:
             if not self._open:
                 return
+            if any(one in self._claims and self._claims[one] != missing[one] for one in states):
+                await self._reload()  # it was lost and claimed again: what was handled before is not in the log
+            states = {one: state for one, state in states.items() if one not in self._claims}
             position = await self._log.book.now()
-            await loading.read_on(self._log, states, dict.fromkeys(states, read), position)
+            await loading.read_on(
+                self._log, states, {one: max(read, state.covers) for one, state in states.items()}, position
+            )
             await self._delivered_up_to(position)
             for one, state in states.items():
                 if self._owner.mine.get(one) == missing[one]:
                     self._join(one, missing[one], state, position)
         self._schedule()
+
+    async def _load(self, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
+        """Return the states of the partitions that can be read; one that cannot holds up no other.
+
+        Raises:
+            Trimmed: as `take`.
+            BokiError: a read failed, and may succeed later.
+        """
+        try:
+            found = await loading.load_partitions(self._log, self._app.name, partitions, position)
+        except BokiError as error:
+            if error.retryable or isinstance(error, (Trimmed, ClosedError)):
+                raise
+            if len(partitions) > 1:
+                apart = [await self._load([one], position) for one in partitions]
+                return {one: state for states in apart for one, state in states.items()}
+            (one,) = partitions
+            if one not in self._unreadable:
+                log.error(
+                    "partition unreadable: its machines handle nothing until it can be read, the next round tries again",
+                    group=self._app.name,
+                    partition=one,
+                    error=repr(error),
+                )
+            self._unreadable.add(one)
+            return {}
+        self._unreadable.difference_update(found)
+        return found
 
     async def _delivered_up_to(self, position: int) -> None:
         """Wait until the records of this lane's partitions are delivered up to a position, at which others join.
@@ -222,6 +265,10 @@ class Lane:
         Returns:
             True if they are released; False if one of them moved meanwhile.
         """
+        return await asyncio.shield(self._begin(self._give(partitions, release)))
+
+    async def _give(self, partitions: Collection[int], release: Contribution) -> bool:
+        """Give partitions, as a task of the lane: an append that its caller could cancel would have an unknown outcome."""
         self._closing.update(partitions)
         try:
             async with self._turn:
@@ -245,9 +292,14 @@ class Lane:
             if any(self._owner.mine.get(one) != claim for one, claim in self._claims.items()):
                 await self._reload()
 
-    async def _reload(self) -> None:
-        """Forget all that is not in the log, and read again the partitions that this lane still owns. The caller has the turn."""
-        kept = list(self._claims)
+    async def _reload(self, *, claim: bool = False) -> None:
+        """Forget all that is not in the log, and read again the partitions that this lane still owns. The caller has the turn.
+
+        Args:
+            claim: claim them again before, which decides what became of an append. So does a lane that lost no partition, and yet
+                expected a claim that is not the newest: it is a claim of this host whose outcome it did not learn.
+        """
+        kept = dict(self._claims)
         for one in kept:
             self._leave(one, 0)
         self._spans.clear()  # all is followed from a position above the lane's own records
@@ -257,17 +309,26 @@ class Lane:
         while self._open:
             try:
                 await self._owner.refresh()
-                mine = {one: self._owner.mine[one] for one in kept if one in self._owner.mine}
+                mine = [one for one in kept if one in self._owner.mine]
+                if mine and (
+                    claim or (len(mine) == len(kept) and all(self._owner.mine[one] == kept[one] for one in mine))
+                ):
+                    claim = True
+                    if not await self._owner.claim(mine):
+                        continue  # another host claimed some of them: the newest claims were read
+                    claim, kept = False, dict.fromkeys(mine, 0)
                 position = await self._log.book.now(consistency="linearizable")
-                states = await loading.load_partitions(self._log, self._app.name, list(mine), position)
+                states = await self._load(mine, position)
             except BokiError as error:
-                if not error.retryable and not isinstance(error, Trimmed):
+                if error.definite and not error.retryable and not isinstance(error, Trimmed):
                     raise
                 log.warning("partitions unreadable: the lane retries", group=self._app.name, error=repr(error))
                 await asyncio.sleep(pause.next())
                 continue
             for one, state in states.items():
-                self._join(one, mine[one], state, position)
+                if one in self._owner.mine:
+                    self._join(one, self._owner.mine[one], state, position)
+            self._schedule()
             return
 
     async def close(self) -> None:
@@ -296,21 +357,52 @@ class Lane:
                 return
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run work whose errors end the lane."""
+
         async def run() -> None:
             try:
                 await work()
-            except BokiError as error:
-                log.error("lane failed: it handles nothing more", group=self._app.name, error=repr(error))
-                self._open = False
+            except Exception as error:  # noqa: BLE001 - no code awaits this task
+                self.fail(error)
 
-        task = asyncio.get_running_loop().create_task(run(), name="bokirsm lane")
+        _ = self._begin(run())
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run work as a task of the lane, which `close` cancels."""
+        task = asyncio.get_running_loop().create_task(work, name="bokirsm lane")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller got it, or was cancelled
+
+    def fail(self, error: Exception) -> None:
+        """End the lane: it cannot continue, and says so once."""
+        if not self._open:
+            return
+        self._open = False
+        log.error(
+            "lane failed: it handles nothing more, its host gives the partitions back",
+            group=self._app.name,
+            error=repr(error),
+        )
+        self._failed(error)
 
     # -- what arrives
 
     def _saw(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
         """Take a record of a partition's stream."""
+        try:
+            self._take(partition, item)
+        except BokiError:
+            raise  # it cannot be decoded: the follower delivers this error
+        except Exception as error:  # noqa: BLE001 - the follower would end
+            self.fail(error)
+
+    def _take(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
         if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
             self._delivered[partition] = max(item.last, self._delivered[partition])
             self._arrived.set()
@@ -398,6 +490,12 @@ class Lane:
     def _run(self) -> None:
         """Handle items of the machines that are ready, until the record is full or other tasks should run."""
         self._scheduled = False
+        try:
+            self._handle_some()
+        except Exception as error:  # noqa: BLE001 - the event loop would log it, and the lane be deaf
+            self.fail(error)
+
+    def _handle_some(self) -> None:
         for _ in range(SLICE):
             if not self._open or not self._ready or len(self._records) > 1:
                 break
@@ -448,6 +546,12 @@ class Lane:
 
     async def _load_machine(self, machine: LaneMachine) -> None:
         try:
+            await self._loaded(machine)
+        except Exception as error:  # noqa: BLE001 - no code awaits this task
+            self.fail(error)
+
+    async def _loaded(self, machine: LaneMachine) -> None:
+        try:
             snapshot = await retried(partial(loading.load_snapshot, self._log, self._app.name, machine.ref.name))
         except BokiError as error:
             log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
@@ -465,7 +569,7 @@ class Lane:
 
     async def _refreshed(self) -> None:
         """Read the newest claims: records that a machine needs were trimmed, so another host owns its partition."""
-        await self._owner.refresh()
+        await retried(self._owner.refresh)
         self.lost()
 
     def _declaration(self, machine: LaneMachine) -> tuple[str, Declaration | None]:
@@ -618,9 +722,9 @@ class Lane:
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sender = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("record of machines failed: the lane stops", group=self._app.name, error=repr(error))
-            self._open = False
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.fail(error)
         self._schedule()
 
     async def _send_all(self) -> None:
@@ -631,29 +735,45 @@ class Lane:
             self._schedule()
 
     async def _append_first(self) -> None:
-        """Append the first record, and what becomes of it. The caller has the turn."""
+        """Append the first record, and apply what becomes of it. The caller has the turn, and is a task of the lane."""
         record = self._records.popleft()
         if not self._records:
             self._records.append(LaneRecord(self._app.name))
-        part = record.contribution(self._claims)
+        try:
+            seqnum = await self._append(record.contribution(self._claims))
+        except Exception as error:
+            self.fail(error)  # what the lane handled since builds on this record
+            raise
+        if seqnum:
+            record.appended(seqnum)
+            self._appended(seqnum, record, sum(len(one.message.body) for one in record.sent))
+
+    async def _append(self, part: Contribution) -> int:
+        """Append what expects claims of this lane. The caller has the turn.
+
+        Returns:
+            The seqnum; 0 if it is not in the log, or may be: the lane has read its partitions again.
+        """
         pause = pauses()
         while True:
             try:
-                seqnum = await self._log.append(part, settle=True)
-                break
+                return await self._log.append(part, settle=True)
             except Conflict:
                 await self._reload()
-                return
-            except WriterForgotten:  # it is in the log now, or never will be
-                await self._reload()
-                return
+                return 0
             except BokiError as error:
-                if not error.definite or not error.retryable:
+                if not error.definite:
+                    log.warning(
+                        "outcome of a record of machines is unknown: the lane claims its partitions again and reads them",
+                        group=self._app.name,
+                        error=repr(error),
+                    )
+                    await self._reload(claim=True)
+                    return 0
+                if not error.retryable:
                     raise
                 log.warning("record of machines not appended: retried", group=self._app.name, error=repr(error))
-                await asyncio.sleep(pause.next())
-        record.appended(seqnum)
-        self._appended(seqnum, record, sum(len(one.message.body) for one in record.sent))
+            await asyncio.sleep(pause.next())
 
     def _appended(self, seqnum: int, record: LaneRecord, size: int) -> None:
         """Apply a record of this lane to the partitions that it concerns."""

@@ -9,13 +9,14 @@ from functools import partial
 
 import pytest
 
-from boki import Gap
+from boki import Book, Gap
 from boki.testing import MemoryCluster
 from boki_common.errors import BokiError
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Read
-from bokilib.records.tags import rsm_partition
+from bokilib.records.contribution import Contribution
+from bokilib.records.tags import PARTITIONS, rsm_partition
 from bokirsm import (
     App,
     Ask,
@@ -32,6 +33,7 @@ from bokirsm import (
     Volatile,
 )
 from libs.tests.rsm.conftest import WORDS, NewHost, NewRsm
+from libs.tests.rsm.traces import traces_of
 from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
 
 FAIL: dict[str, Callable[[], object]] = {}
@@ -300,3 +302,77 @@ async def test_events_sent_before_their_machine_joined_the_lane_come_first(new_h
         await taking
         assert free in host.partitions and not other.partitions
         assert await host.ask(Story().to(diary)) == ["first"]
+
+
+async def test_a_release_whose_caller_is_cancelled_loses_no_record(new_host: NewHost) -> None:
+    async with await new_host(DIARIES, name="h", lease_s=60.0) as host:
+        diary = await host.create(Diary, key="d")
+        warm = await host.create(Diary, Note("x"), key="e")
+        assert await host.ask(Story().to(warm)) == ["x"]
+        begun: list[asyncio.Event] = []
+        append = host._log.append
+
+        async def held(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+            if settle:
+                begun.append(asyncio.Event())
+                await begun[-1].wait()
+            return await append(one, seen=seen, settle=settle)
+
+        host._log.append = held  # type: ignore[method-assign]
+        await host.send(diary, Note("a"))
+        await until(lambda: len(begun) == 1)
+        await host.send(diary, Note("b"))
+        await until(lambda: bool(host.lane._records[0]))
+        giving = asyncio.create_task(host.lane.give([diary.partition], release=Contribution()))
+        await asyncio.sleep(0)
+        begun[0].set()
+        await until(lambda: len(begun) == 2)
+        giving.cancel()
+        host._log.append = append  # type: ignore[method-assign]
+        begun[1].set()
+        await asyncio.gather(giving, return_exceptions=True)
+        assert giving.cancelled()
+        await host._round()
+        assert await host.ask(Story().to(diary)) == ["a", "b"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0)
+
+
+async def test_a_partition_that_was_lost_and_claimed_again_is_read_again(new_host: NewHost) -> None:
+    """What was handled under the former claim is not in the log: another host may have handled it."""
+    async with await new_host(DIARIES, name="h", lease_s=60.0) as host:
+        diary = await host.create(Diary, Note("a"), key="d")
+        assert await host.ask(Story().to(diary)) == ["a"]
+        lane = host.lane
+        async with lane._turn:
+            await host.send(diary, Note("b"))
+            await until(lambda: bool(lane._records[0]))
+            assert await host._owner.claim([diary.partition])
+            taking = asyncio.create_task(lane.take(dict(host._owner.mine)))
+            assert await host.rsm.log.append(Contribution()) > 0
+        await taking
+        assert await host.ask(Story().to(diary)) == ["a", "b"]
+    book = host._log.book
+    assert isinstance(book, Book)
+    traces = await traces_of(book)
+    assert traces[str(diary)] == ["Note", "Story", "Note", "Story"]
+
+
+async def test_a_partition_that_cannot_be_read_holds_up_no_other(
+    new_host: NewHost, new_rsm: NewRsm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rsm = await new_rsm(DIARIES)
+    diaries = [await rsm.create(Diary, key=f"d{number}") for number in range(8)]
+    broken = diaries[0].partition
+    _ = await rsm.log.book.submit(b"no record of a library", tags=[rsm_partition("diaries", broken)])
+    async with rsm, await new_host(DIARIES, name="h") as host:
+        assert len(host.partitions) == PARTITIONS - 1 and broken not in host.partitions
+        for diary in diaries:
+            if diary.partition != broken:
+                await host.send(diary, Note("x"))
+                assert await host.ask(Story().to(diary)) == ["x"]
+        await host._round()
+    assert capsys.readouterr().err.count("partition unreadable") == 1
