@@ -6,6 +6,7 @@ apply it twice, and a program that does not repeat it would take for undone what
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from bokilib import Log
 from bokilib.ports import BookPort
 from bokilib.testing import Fault, FaultKind, FaultyBook
 from bokiqueue import Queue
+from bokirsm import App as Machines
+from bokirsm import Ask, Host, Machine, MachineFaulted, Ref, Rsm, State
 from bokistore import BokiStore, Transaction
 
 Operation = Callable[[BookPort], Awaitable[Any]]
@@ -107,7 +110,59 @@ async def debounced(flow: Flow) -> None:
     await flow.debounce(order.call(1), id="doc", quiet_s=1)
 
 
+class Half(Ask[float]):
+    by: int
+
+
+class Divider(Machine[Half]):
+    run = State(start=True)
+
+    @run.on(Half)
+    def half(self, e: Half) -> None:
+        self.reply(e, 1 / e.by)
+
+
+maths = Machines("maths", [Divider])
+ONE: Ref[Half] = Ref("maths", 3, "one")
+
+
+async def rsm_of(book: BookPort) -> Rsm:
+    return Rsm(maths, book)
+
+
+async def host_of(book: BookPort) -> Host:
+    return Host(maths, book, stuck_after_s=None)
+
+
+async def with_machine(book: BookPort) -> None:
+    await Rsm(maths, book).create(Divider, key="one", near=ONE)
+
+
+async def with_fault(book: BookPort) -> None:
+    async with Host(maths, book, stuck_after_s=None) as host:
+        one = await host.create(Divider, key="one", near=ONE)
+        with pytest.raises(MachineFaulted):
+            await host.ask(Half(0).to(one))
+
+
+async def asked(rsm: Rsm | Host) -> None:
+    with contextlib.suppress(TimeoutError):  # no host runs
+        await rsm.ask(Half(2).to(ONE), timeout_s=1.0)
+
+
 SCENARIOS = {
+    "machines: created": Scenario(nothing, rsm_of, lambda rsm: rsm.create(Divider)),
+    "machines: created by key": Scenario(nothing, rsm_of, lambda rsm: rsm.create(Divider, key="one", near=ONE)),
+    "machines: created again": Scenario(with_machine, rsm_of, lambda rsm: rsm.create(Divider, key="one")),
+    "machines: sent": Scenario(with_machine, rsm_of, lambda rsm: rsm.send(ONE, Half(2), dedup_id="x")),
+    "machines: many sent": Scenario(with_machine, rsm_of, lambda rsm: rsm.send_many([(ONE, Half(2)), (ONE, Half(3))])),
+    "machines: asked": Scenario(with_machine, rsm_of, asked),
+    "machines: resumed": Scenario(with_fault, rsm_of, lambda rsm: rsm.resume(ONE)),
+    "machines: skipped": Scenario(with_fault, rsm_of, lambda rsm: rsm.skip(ONE)),
+    "machines: created by a host": Scenario(nothing, host_of, lambda host: host.create(Divider, key="one")),
+    "machines: sent by a host": Scenario(with_machine, host_of, lambda host: host.send(ONE, Half(2))),
+    "machines: many sent by a host": Scenario(with_machine, host_of, lambda host: host.send_many([(ONE, Half(2))])),
+    "machines: asked by a host": Scenario(with_machine, host_of, asked),
     "store: an operation": Scenario(with_objects, store_of, lambda store: store.object("a").inc("n")),
     "store: a transaction": Scenario(with_objects, store_of, lambda store: store.transact(move)),
     "store: a deletion": Scenario(with_objects, store_of, lambda store: store.delete("a")),

@@ -19,6 +19,7 @@ from bokirsm.errors import (
     NoSuchMachine,
     Refused,
     UndeclaredField,
+    UnexpectedAnswer,
     UnhandledEvent,
     WrongCall,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "State",
     "Table",
     "UndeclaredField",
+    "UnexpectedAnswer",
     "UnhandledEvent",
     "Volatile",
     "WrongCall",

@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      DeclarationError, UndeclaredField, UnhandledEvent, HandlerAwaited, EndlessHandler, WrongCall, CommitTooLarge
-└── LogBookError    Refused, MachineFaulted, IdReused, NoSuchMachine
+└── LogBookError    Refused, MachineFaulted, IdReused, NoSuchMachine, UnexpectedAnswer
 """
 
 from __future__ import annotations
@@ -73,6 +73,19 @@ class MachineFaulted(LogBookError):
     Attributes:
         machine: the machine, as text.
         error: the type and message of the handler's error.
+    """
+
+    definite = False
+
+
+class UnexpectedAnswer(LogBookError):
+    """The machine handled the question, and its answer has another type than this program expects.
+
+    The programs differ in the type of the question. Asking again has the machine handle the question again.
+
+    Attributes:
+        question: the name of the question's class.
+        found: the reason for which the answer cannot be decoded.
     """
 
     definite = False

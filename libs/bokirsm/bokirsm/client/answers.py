@@ -17,7 +17,7 @@ from boki_common.logs import get_logger
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
-from bokirsm.errors import MachineFaulted, Refused
+from bokirsm.errors import MachineFaulted, Refused, UnexpectedAnswer
 from bokirsm.machine.values import Codec
 from bokirsm.model.events import PICKER, Commit, Faulted, Reply
 
@@ -30,9 +30,10 @@ log = get_logger(__name__)
 class _Asked:
     """A question without an answer."""
 
-    __slots__ = ("codec", "future")
+    __slots__ = ("codec", "future", "question")
 
-    def __init__(self, codec: Codec, future: asyncio.Future[Any]) -> None:
+    def __init__(self, question: str, codec: Codec, future: asyncio.Future[Any]) -> None:
+        self.question: Final = question
         self.codec: Final = codec
         self.future: Final = future
 
@@ -62,12 +63,17 @@ class Answers:
             if self._tag not in self._follower:
                 self._follower.add(self._tag, position + 1, self._saw)
 
-    def expect(self, codec: Codec) -> tuple[str, asyncio.Future[Any]]:
-        """Return the asker of a new question, and the future of its answer. Drop it by `forget`."""
+    def expect(self, question: str, codec: Codec) -> tuple[str, asyncio.Future[Any]]:
+        """Return the asker of a new question, and the future of its answer. Drop it by `forget`.
+
+        Args:
+            question: the name of its class.
+            codec: of the answer.
+        """
         self._numbers += 1
         asker = f"{self.process}/{self._numbers}"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[asker] = _Asked(codec, future)
+        self._asked[asker] = _Asked(question, codec, future)
         return asker, future
 
     def forget(self, asker: str) -> None:
@@ -93,7 +99,7 @@ class Answers:
         if asked is None or asked.future.done():
             return
         try:
-            asked.future.set_result(_value(reply, asked.codec))
+            asked.future.set_result(_value(reply, asked))
         except BokiError as error:
             asked.future.set_exception(error)
 
@@ -118,12 +124,12 @@ class Answers:
                 log.warning("answers not trimmed: their term is kept", error=repr(error))
 
 
-def _value(reply: Reply, codec: Codec) -> Any:
+def _value(reply: Reply, asked: _Asked) -> Any:
     """Return an answer.
 
     Raises:
         Refused, MachineFaulted: the machine did not answer.
-        NotEncodable: the answer has another type than this program expects.
+        UnexpectedAnswer: the answer has another type than this program expects.
     """
     if reply.outcome == "refused":
         raise Refused(msgspec.msgpack.decode(reply.body, type=str))
@@ -134,4 +140,12 @@ def _value(reply: Reply, codec: Codec) -> Any:
             machine=machine,
             error=error,
         )
-    return codec.decode(reply.body)
+    try:
+        return asked.codec.decode(reply.body)
+    except Exception as error:
+        raise UnexpectedAnswer(
+            f"the machine handled the question {asked.question}, and its answer has another type than this program expects: {error}; "
+            "give both programs the same class of the question",
+            question=asked.question,
+            found=str(error),
+        ) from error

@@ -231,12 +231,14 @@ class Rsm:
             Refused: the machine refused the question, and changed nothing.
             MachineFaulted: a handler of the machine failed. The question may be handled later.
             TimeoutError: there was no answer in time. The question may be handled later.
+            UnexpectedAnswer: the question was handled, and the answer has another type than this program expects.
             AppendUnknown: the question may be in the log.
         """
-        codec = codec_of(answer_type(type(question.event)), f"the answer of {type(question.event).__name__}")
+        name = type(question.event).__name__
+        codec = codec_of(answer_type(type(question.event)), f"the answer of {name}")
         async with asyncio.timeout(timeout_s):
             await self._answers.begin()
-            asker, future = self._answers.expect(codec)
+            asker, future = self._answers.expect(name, codec)
             try:
                 await self.send(question.to, msgspec.structs.replace(question.event, asker=asker))
                 found: R = await future
