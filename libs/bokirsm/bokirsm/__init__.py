@@ -24,6 +24,7 @@ from bokirsm.errors import (
     WrongCall,
 )
 from bokirsm.host import Host
+from bokirsm.lane.carrying import carried
 from bokirsm.machine.app import App
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.machine import Machine
@@ -55,4 +56,5 @@ __all__ = [
     "UnhandledEvent",
     "Volatile",
     "WrongCall",
+    "carried",
 ]

@@ -8,6 +8,7 @@
   another should have, once its commits there are in the log. No event is handled twice: the claim of a partition fences the former owner.
 - A host that leaves its block releases its partitions, so that others take them at once. One that dies is replaced after a lease.
 - A host whose lane cannot continue (`failed`) releases its partitions as well, and sends no more heartbeats. Its client calls still work.
+- Hosts keep a book of machines bounded: checkpoints, trims, and a carrier (`bokilib.retention.carrier`) for machines that are idle.
 - All that `Rsm` can do, a host can do as well.
 """
 
@@ -35,7 +36,11 @@ from bokilib.partitions.rounds import Rounds
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from bokilib.retention.carrier import EVERY_S as CARRY_EVERY_S
+from bokilib.retention.carrier import Carrier
+from bokilib.retention.checkpoint_rules import RETENTION_MS, REWRITE_MS
 from bokirsm.client.rsm import TIMEOUT_S, Rsm
+from bokirsm.lane.carrying import carried
 from bokirsm.lane.lane import Lane
 from bokirsm.machine.app import App
 from bokirsm.machine.machine import Machine
@@ -69,6 +74,8 @@ class Host:
         name: str | None = None,
         lease_s: float = lease_rules.LEASE_S,
         stuck_after_s: float | None = STUCK_AFTER_S,
+        carry_s: float = REWRITE_MS / 1_000,
+        retention_s: float = RETENTION_MS / 1_000,
         hook: PayloadHook | None = None,
         random: boki.Random | None = None,
     ) -> None:
@@ -80,6 +87,8 @@ class Host:
             name: a name that no other living host has; by default a random one.
             lease_s: seconds of silence after which a host is dead. All hosts of a group should have the same.
             stuck_after_s: seconds that a handler may run. One that runs longer has a fault. None: no bound.
+            carry_s: the age that no record of a machine reaches, because hosts rewrite it before: that of a term.
+            retention_s: seconds for which the key of a machine that halted cannot be used again.
             hook: as for `bokilib.Log`.
             random: the source of names and of the random choices of machines.
         """
@@ -90,6 +99,10 @@ class Host:
         self._watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
         self._peers: Final = Peers(opened, tags.rsm_group(app.name), name, lease_s)
         self._leaving = self._entered = False
+        self._carry_ms: Final = round(carry_s * 1_000)
+        self._carrier: Final = Carrier(
+            opened, [carried(opened, retention_s=retention_s)], who=self.name, carry_ms=self._carry_ms
+        )
         self.failed: Exception | None = None
         self._giving_up: asyncio.Task[None] | None = None
         fences = [tags.rsm_owner(app.name, one) for one in range(tags.PARTITIONS)]
@@ -103,7 +116,9 @@ class Host:
         )
         self._follower: Final = Follower(opened)
         tokens: Tokens = random or boki.SystemRandom()
-        self.lane: Final = Lane(opened, app, self._owner, self._follower, tokens, self._watch, self._lane_failed)
+        self.lane: Final = Lane(
+            opened, app, self._owner, self._follower, tokens, self._watch, self._lane_failed, self._carry_ms
+        )
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []
 
@@ -139,7 +154,14 @@ class Host:
             self._rounds.run(self._look, self._round_failed), name="bokirsm rounds"
         )
         rounds.add_done_callback(self._rounds_ended)
-        self._tasks.append(rounds)
+        carrying = asyncio.get_running_loop().create_task(self._carry(), name="bokirsm carrier")
+        self._tasks.extend((rounds, carrying))
+
+    async def _carry(self) -> None:
+        """Have the states of machines that are idle rewritten, by whichever host has the turn."""
+        await asyncio.sleep(CARRY_EVERY_S)
+        async with self._carrier:
+            await asyncio.get_running_loop().create_future()
 
     def _rounds_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -213,6 +235,16 @@ class Host:
         if is_due:
             self._owner.lost.clear()
         await self._round()
+        if is_due and self.failed is None:
+            await self._tend()
+
+    async def _tend(self) -> None:
+        """Make the checkpoints that are due by time, and claim partitions again whose claims are as old as a term."""
+        self.lane.tend()
+        now_ms = self._log.now_ms()
+        old = self._owner.older_than(now_ms - self._carry_ms)
+        if old:
+            await self.lane.claim_again(old)
 
     def _round_failed(self, error: BokiError) -> None:
         log.warning("partitions not dealt: the next round tries again", host=self.name, error=repr(error))

@@ -34,7 +34,7 @@ from bokirsm.machine.handling import creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
 from bokirsm.machine.values import Question, answer_type, codec_of, digest_of
-from bokirsm.model.events import PICKER, Created, Inputs, Message, Resumed, Skipped
+from bokirsm.model.events import Created, Inputs, Message, Resumed, Skipped
 
 F = TypeVar("F")
 R = TypeVar("R")
@@ -128,7 +128,8 @@ class Rsm:
         self._names += key is None
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
         made = creation(ref, declaration, init)
-        made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, made.body))
+        if key is not None:
+            made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, made.body))
         partition, machine = tags.rsm_partition(group, ref.partition), tags.rsm_machine(group, ref.name)
         event = Created(f"{group}/{ref.name}", made)
         if key is None:
@@ -136,27 +137,27 @@ class Rsm:
         return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
 
     async def _attached(self, ref: Ref[Any], part: Contribution, conflict: Conflict) -> Ref[Any]:
-        """Return the machine of a key that exists."""
+        """Return the machine of a key that exists, or existed so recently that its key is not free yet."""
         (wanted,) = part.events
         assert isinstance(wanted, Created)
-        tag = tags.rsm_machine(self.app.name, ref.name)
-        at_most: int | None = None
-        while (record := await self.log.book.read_prev(tag, at_most=at_most)) is not None:
-            for event in PICKER.of(record.seqnum, await self.log.open(record), about=wanted.id):
-                if isinstance(event, Created):
-                    return self._same(ref, wanted.message, event.message)
-            at_most = record.seqnum - 1
-        raise conflict
+        found = await loading.read_machine(self.log, self.app.name, ref.name)
+        if found.head is not None:
+            event = found.head.event
+            return self._same(ref, wanted.message, Ref(ref.group, event.partition, ref.name), event.kind, event.digest)
+        if found.created is None:
+            raise conflict
+        message = found.created[2].message
+        return self._same(ref, wanted.message, Ref.parse(message.to), message.kind, message.digest)
 
-    def _same(self, ref: Ref[Any], wanted: Message, found: Message) -> Ref[Any]:
-        if found.digest == wanted.digest:
-            return Ref.parse(found.to)
+    def _same(self, ref: Ref[Any], wanted: Message, found: Ref[Any], kind: str, digest: str) -> Ref[Any]:
+        if digest == wanted.digest:
+            return found
         raise IdReused(
-            f"expected {ref.name!r} to be created with {wanted.kind} and the same first event, found a machine of {found.kind}: "
+            f"expected {ref.name!r} to be created with {wanted.kind} and the same first event, found a machine of {kind}: "
             "take another key, or create it as it was",
             key=ref.name,
             expected=f"{wanted.kind} {wanted.digest}",
-            found=f"{found.kind} {found.digest}",
+            found=f"{kind} {digest}",
         )
 
     # -- sending

@@ -12,6 +12,7 @@ from bokirsm.machine.refs import Ref
 from bokirsm.model.lane_record import InboxMessage
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.partition_state import OpenFault
+from bokirsm.model.parts import KeptParts
 
 
 class Firing(NamedTuple):
@@ -53,9 +54,28 @@ class LaneMachine:
         deferred: those that wait for another state, in order.
         fault: its open fault, or None. One whose record is on its way has the seqnum 0.
         failures: attempts of the next item that failed.
+        digest: of its creation, if it has a key.
+        snapped: the number of the newest commit in its newest snapshot; -1 without one.
+        kept: the parts of its newest snapshot.
+        newest: the seqnum of the newest record of its stream that this lane read or appended.
     """
 
-    __slots__ = ("deferred", "failures", "fault", "inbox", "loaded", "loading", "ref", "state", "text", "volatile")
+    __slots__ = (
+        "deferred",
+        "digest",
+        "failures",
+        "fault",
+        "inbox",
+        "kept",
+        "loaded",
+        "loading",
+        "newest",
+        "ref",
+        "snapped",
+        "state",
+        "text",
+        "volatile",
+    )
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
@@ -68,6 +88,10 @@ class LaneMachine:
         self.deferred: Final[list[Item]] = []
         self.fault: OpenFault | None = None
         self.failures = 0
+        self.digest = ""
+        self.snapped = -1
+        self.kept = KeptParts()
+        self.newest = 0
 
     def next_work(self, declaration: Declaration | None) -> NextWork | None:
         """Return the next item that the machine does not defer, the first one of its inbox then; None if there is none.

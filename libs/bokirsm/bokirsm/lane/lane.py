@@ -14,6 +14,9 @@
 - `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
   of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
   log, those of later ones from memory.
+- After so many records, bytes or minutes the lane makes a checkpoint of a partition (`checkpoints`), at a moment in which no handler runs
+  and no record is in flight or open: its memory is the state of the log then. Handlers run on while the checkpoint is written. Only what
+  it covers is trimmed.
 - A handler that fails is tried three times. Then the machine has a fault, and waits for a decision; other machines continue.
 """
 
@@ -38,8 +41,18 @@ from bokilib.partitions.owner import PartitionOwner
 from bokilib.pauses import pauses, retried
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from bokilib.retention import checkpoint_rules
+from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.stacks import users_traceback
 from bokirsm.lane import loading
+from bokirsm.lane.checkpoints import (
+    CheckpointWriter,
+    MachineShot,
+    PartitionShot,
+    Shots,
+    shot_of_machine,
+    shot_of_partition,
+)
 from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
@@ -64,6 +77,12 @@ ATTEMPTS: Final = 3
 """Attempts of a handler before its machine has a fault."""
 SLICE: Final = 64
 """Items that are handled before other tasks of the process run."""
+RECORDS_BETWEEN: Final = checkpoint_rules.RECORDS_BETWEEN
+BYTES_BETWEEN: Final = checkpoint_rules.BYTES_BETWEEN
+CHECKPOINT_S: Final = 600.0
+"""Seconds from the first record after a checkpoint to the next checkpoint."""
+NEARLY: Final = 0.5
+"""A checkpoint that is made takes along the partitions that have so much of the way to theirs behind them."""
 STACK_CHARS: Final = 4_000
 STACK_FRAMES: Final = 20
 
@@ -99,9 +118,16 @@ class Lane:
         tokens: Tokens,
         watch: CodeWatch | None,
         failed: Callable[[Exception], None],
+        carry_ms: int = REWRITE_MS,
     ) -> None:
-        """`failed`: called once, with the error after which the lane handles nothing more."""
+        """Begin with no partition.
+
+        Args:
+            failed: called once, with the error after which the lane handles nothing more.
+            carry_ms: the age that no record of this lane's partitions reaches.
+        """
         self.dropped = 0
+        self._carry_ms: Final = carry_ms
         self._failed: Final = failed
         self._log: Final = opened
         self._app: Final = app
@@ -132,6 +158,13 @@ class Lane:
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
+        self._held: Final[dict[int, int]] = {}
+        """The first record of a partition that this program cannot read: it is not trimmed, another host may read it."""
+        self._writer: Final = CheckpointWriter(opened, app.name, self._append)
+        self._checkpointing: asyncio.Task[None] | None = None
+        self._paused = False
+        self._since_s: Final[dict[int, float]] = {}
+        """When records of a partition were seen first since its last checkpoint, by the clock of the loop."""
 
     # -- partitions
 
@@ -223,6 +256,8 @@ class Lane:
         self._states[partition] = state
         self._spans.setdefault(partition, []).append((position, None))
         self._follower.add(tags.rsm_partition(self._app.name, partition), position + 1, partial(self._saw, partition))
+        if state.fresh[0]:
+            self._since_s[partition] = asyncio.get_running_loop().time()
         for id, message in state.pending.items():
             self._enqueue(InboxMessage(message, id.seqnum, id.number))
         for record in self._records:  # what handlers sent there before it joined
@@ -243,6 +278,8 @@ class Lane:
             return
         self._follower.discard(tags.rsm_partition(self._app.name, partition))
         self._delivered.pop(partition, None)
+        self._held.pop(partition, None)
+        self._since_s.pop(partition, None)
         state = self._states.pop(partition)
         first, _ = self._spans[partition].pop()
         self._spans[partition].append((first, last))
@@ -415,6 +452,8 @@ class Lane:
                 partition=partition,
                 error=str(item),
             )
+            if isinstance(item, BokiError) and partition in self._delivered:
+                self._held.setdefault(partition, item.facts.get("seqnum", self._delivered[partition] + 1))
             return
         record = item.record
         self._delivered[partition] = record.seqnum
@@ -432,6 +471,7 @@ class Lane:
                 self._machines[text].failures = 0
                 self._ready[text] = None
         self._schedule()
+        self._look(partition)
 
     def _machine(self, text: str) -> LaneMachine:
         machine = self._machines.get(text)
@@ -477,7 +517,7 @@ class Lane:
     # -- handling
 
     def _schedule(self) -> None:
-        if self._open and not self._scheduled and self._ready:
+        if self._open and not self._paused and not self._scheduled and self._ready:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
@@ -497,7 +537,7 @@ class Lane:
 
     def _handle_some(self) -> None:
         for _ in range(SLICE):
-            if not self._open or not self._ready or len(self._records) > 1:
+            if not self._open or self._paused or not self._ready or len(self._records) > 1:
                 break
             text = next(iter(self._ready))
             del self._ready[text]
@@ -539,10 +579,14 @@ class Lane:
         state = self._states[machine.ref.partition]
         is_new = isinstance(first, InboxMessage) and bool(first.message.kind)
         if is_new and machine.text not in state.commits:
-            machine.loaded = True
+            assert isinstance(first, InboxMessage)
+            machine.loaded, machine.digest = True, first.message.digest
             return True
-        machine.loading = asyncio.get_running_loop().create_task(self._load_machine(machine), name="bokirsm machine")
+        self._begin_loading(machine)
         return False
+
+    def _begin_loading(self, machine: LaneMachine) -> None:
+        machine.loading = asyncio.get_running_loop().create_task(self._load_machine(machine), name="bokirsm machine")
 
     async def _load_machine(self, machine: LaneMachine) -> None:
         try:
@@ -552,18 +596,24 @@ class Lane:
 
     async def _loaded(self, machine: LaneMachine) -> None:
         try:
-            snapshot = await retried(partial(loading.load_snapshot, self._log, self._app.name, machine.ref.name))
+            found = await retried(partial(loading.read_machine, self._log, self._app.name, machine.ref.name))
         except BokiError as error:
             log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
             return
         state = self._states[machine.ref.partition]
         try:
-            machine.state = machine_of(snapshot, state.commits.pop(machine.text, []))
+            machine.state = machine_of(found.state, state.commits.get(machine.text, []))
         except LookupError:
             machine.loading = None
             self._spawn(self._refreshed)
             return
+        state.commits.pop(machine.text, None)
+        machine.digest = found.digest
+        if found.head is not None:
+            machine.snapped, machine.kept, machine.newest = found.head.event.k, found.head.kept, found.head.seqnum
         machine.loaded, machine.loading = True, None
+        if machine.fault is not None:
+            self._answer_faulted(machine, machine.messages())  # its class, which tells questions, is known now
         self._ready[machine.text] = None
         self._schedule()
 
@@ -725,6 +775,7 @@ class Lane:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self.fail(error)
+        self._begin_sending()  # a handler may have run after the task's last look
         self._schedule()
 
     async def _send_all(self) -> None:
@@ -746,20 +797,23 @@ class Lane:
             raise
         if seqnum:
             record.appended(seqnum)
-            self._appended(seqnum, record, sum(len(one.message.body) for one in record.sent))
+            self._appended(seqnum, record)
 
     async def _append(self, part: Contribution) -> int:
         """Append what expects claims of this lane. The caller has the turn.
 
         Returns:
-            The seqnum; 0 if it is not in the log, or may be: the lane has read its partitions again.
+            The seqnum; 0 if it is not in the log, or may be: the lane has read its partitions again, if a claim moved.
         """
         pause = pauses()
+        fences = set(self._owner.fences)
         while True:
             try:
                 return await self._log.append(part, settle=True)
-            except Conflict:
-                await self._reload()
+            except Conflict as conflict:
+                moved = self._log.moved(part.expect, conflict).keys()
+                if not moved or not moved.isdisjoint(fences):
+                    await self._reload()
                 return 0
             except BokiError as error:
                 if not error.definite:
@@ -775,17 +829,136 @@ class Lane:
                 log.warning("record of machines not appended: retried", group=self._app.name, error=repr(error))
             await asyncio.sleep(pause.next())
 
-    def _appended(self, seqnum: int, record: LaneRecord, size: int) -> None:
+    def _appended(self, seqnum: int, record: LaneRecord) -> None:
         """Apply a record of this lane to the partitions that it concerns."""
         events = record.events()
         concerned = dict.fromkeys([*record.partitions, *(partition_of_ref(one.message.to)[1] for one in record.sent)])
         for partition in concerned:
             state = self._states.get(partition)
             if state is not None:
-                state.apply(seqnum, 0, size, events)
+                state.apply(seqnum, self._log.now_ms(), record.size, events)
+                self._look(partition)
         for event in events:
             if isinstance(event, Faulted) and event.id in self._machines:
                 self._machines[event.id].fault = self._states[partition_of_ref(event.id)[1]].faults.get(event.id)
+
+    # -- checkpoints
+
+    def _look(self, partition: int) -> None:
+        """Begin a checkpoint if a partition has enough new records or bytes."""
+        records, size = self._states[partition].fresh
+        self._since_s.setdefault(partition, asyncio.get_running_loop().time())
+        if checkpoint_rules.due(records, size, RECORDS_BETWEEN, BYTES_BETWEEN):
+            self._begin_checkpoint()
+
+    def tend(self) -> None:
+        """Begin a checkpoint if one is due by time. The host calls this about every third of a lease."""
+        if any(self._is_due(one) for one in self._states):
+            self._begin_checkpoint()
+
+    def _is_due(self, partition: int, share: float = 1.0) -> bool:
+        """Return whether a checkpoint of a partition is due, or a share of the way to the next one has passed."""
+        state = self._states[partition]
+        records, size = state.fresh
+        if checkpoint_rules.due(round(records / share), round(size / share), RECORDS_BETWEEN, BYTES_BETWEEN):
+            return True
+        since_s = self._since_s.get(partition)
+        if records and since_s is not None and asyncio.get_running_loop().time() - since_s >= CHECKPOINT_S * share:
+            return True
+        oldest_ms = (
+            min((one.time_ms for one in state.records[:1]), default=0) if not state.head else state.checkpoint_ms
+        )
+        return oldest_ms > 0 and self._log.now_ms() - oldest_ms >= self._carry_ms * share
+
+    def _begin_checkpoint(self) -> None:
+        if self._open and self._checkpointing is None:
+            self._checkpointing = self._begin(self._checkpoint())
+            self._checkpointing.add_done_callback(self._checkpointed)
+
+    def _checkpointed(self, task: asyncio.Task[None]) -> None:
+        self._checkpointing = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, BokiError) and self._open:
+            log.warning("checkpoint of machines failed: made later", group=self._app.name, error=repr(error))
+        elif isinstance(error, Exception):
+            self.fail(error)
+
+    async def _checkpoint(self) -> None:
+        """Make checkpoints of the partitions for which they are due or nearly so, and trim."""
+        partitions = [one for one in self._states if self._is_due(one, NEARLY)]
+        await self._load_touched(partitions)
+        async with self._turn:
+            self._paused = True
+            try:
+                while self._records[0]:
+                    await self._append_first()
+                shots = self._shots([one for one in partitions if one in self._states])
+            finally:
+                self._paused = False
+                self._schedule()
+            written = await self._writer.write(shots, dict(self._claims))
+        if written:
+            await self._writer.trim()
+
+    async def _load_touched(self, partitions: Sequence[int]) -> None:
+        """Load the machines that a former owner's commits changed, which need snapshots."""
+        texts = [text for one in partitions for text in self._states[one].touched]
+        for at in range(0, len(texts), SLICE):
+            machines = [self._machine(text) for text in texts[at : at + SLICE] if self._has(text)]
+            for machine in machines:
+                if not machine.loaded and machine.loading is None:
+                    self._begin_loading(machine)
+            waits = [one.loading for one in machines if one.loading is not None and not one.loading.done()]
+            if waits:
+                await asyncio.wait(waits)
+
+    def _has(self, text: str) -> bool:
+        return partition_of_ref(text)[1] in self._states
+
+    def _shots(self, partitions: Sequence[int]) -> Shots:
+        """Return what is to be written of partitions. The lane's memory is the state of the log now."""
+        now_ms = self._log.now_ms()
+        old_ms = self._carry_ms // 2
+        machines: list[MachineShot] = []
+        found: list[PartitionShot] = []
+        for one in partitions:
+            state = self._states[one]
+            if any(self._state_of(text) != k for text, k in state.touched.items()):
+                continue  # a machine is unreadable, which was logged, or the partition has another owner, or was read again just now
+            upto = min(self._delivered[one], self._held.get(one, self._delivered[one] + 1) - 1)
+            covers = max(state.covers, state.next_covers(upto, now_ms - old_ms))
+            for text in state.touched:
+                machine = self._machines[text]
+                assert machine.state is not None and machine.state.k == state.touched[text], (
+                    "memory is the state of the log"
+                )
+                gone = machine.state.halted and not machine.digest and machine.snapped < 0
+                if machine.snapped != machine.state.k and not (gone and state.newest[text] <= covers):
+                    machines.append(shot_of_machine(machine, now_ms, old_ms))
+            found.append(shot_of_partition(state, covers, now_ms, old_ms))
+            state.fresh = (0, 0)
+            self._since_s.pop(one, None)
+        return Shots(machines, found, now_ms)
+
+    def _state_of(self, text: str) -> int:
+        """Return the number of the newest commit in the memory of a machine; -1 if it is not loaded."""
+        machine = self._machines.get(text)
+        return machine.state.k if machine is not None and machine.loaded and machine.state is not None else -1
+
+    async def claim_again(self, partitions: Sequence[int]) -> None:
+        """Claim partitions of this lane again, so that the terms of their claims can be reclaimed. The claims before are trimmed later.
+
+        Raises:
+            BokiError: the append failed, or its outcome is unknown: the next record of the lane settles it.
+        """
+        await asyncio.shield(self._begin(self._claim_again(partitions)))
+
+    async def _claim_again(self, partitions: Sequence[int]) -> None:
+        async with self._turn:
+            mine = [one for one in partitions if self._claims.get(one) == self._owner.mine.get(one, -1)]
+            if self._open and mine and await self._owner.claim(mine):
+                self._claims.update({one: self._owner.mine[one] for one in mine if one in self._owner.mine})
+                await self._log.book.trim([(self._owner.fences[one], self._claims[one]) for one in mine])
 
 
 def _of(machine: LaneMachine, commit: Commit) -> Commit:

@@ -3,28 +3,79 @@
 A partition is its newest checkpoint and the records above it. A machine is its newest snapshot and the commits above it. Both are right
 for the owner of the partition only: another process may read records of which some were trimmed meanwhile, and none of its appends can
 succeed.
+
+What a head refers to may be trimmed between two reads, once a newer one is in the log: then the newer one is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import Trimmed
 from bokilib.append.log import Log, Read
 from bokilib.records import tags
-from bokirsm.model.events import PICKER, Checkpoint, Snapshot
-from bokirsm.model.machine_state import MachineState
-from bokirsm.model.partition_state import PartitionState, newest_checkpoint, newest_snapshot
+from bokirsm.model.events import PICKER, Checkpoint, Created, PartRef, Snapshot, is_head
+from bokirsm.model.machine_state import MachineState, decode_state
+from bokirsm.model.partition_state import PartitionState
+from bokirsm.model.parts import KeptParts, kept_of
 
 E = TypeVar("E", Checkpoint, Snapshot)
-R = TypeVar("R")
+
+ATTEMPTS: Final = 16
+"""Reads of a state that is replaced and trimmed meanwhile."""
 
 
-async def _newest_first(log: Log, tag: str) -> AsyncIterator[Read]:
+class Head(NamedTuple, Generic[E]):
+    """The newest head of a stream.
+
+    Attributes:
+        seqnum: of its record.
+        time_ms: of the oldest record that has a part of the state.
+        event: the head.
+        data: the bytes of the whole state.
+        kept: the parts that it refers to.
+    """
+
+    seqnum: int
+    time_ms: int
+    event: E
+    data: bytes
+    kept: KeptParts
+
+    @property
+    def first(self) -> int:
+        """The lowest seqnum of a record that the state needs."""
+        return min(self.seqnum, self.kept.first or self.seqnum)
+
+
+class MachineStream(NamedTuple):
+    """The stream of a machine.
+
+    Attributes:
+        head: its newest snapshot, or None.
+        created: the record and event of its creation by key, if that is not trimmed and there is no snapshot; else None.
+    """
+
+    head: Head[Snapshot] | None = None
+    created: tuple[int, int, Created] | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of the creation, if the machine has a key."""
+        if self.head is not None:
+            return self.head.event.digest
+        return self.created[2].message.digest if self.created is not None else ""
+
+    @property
+    def state(self) -> MachineState | None:
+        """The state in the newest snapshot."""
+        return decode_state(self.head.data) if self.head is not None else None
+
+
+async def _newest_first(log: Log, tag: str, at_most: int | None = None) -> AsyncIterator[Read]:
     """Yield the live records of a stream, newest first."""
-    at_most: int | None = None
     while True:
         try:
             record = await log.book.read_prev(tag, at_most=at_most)
@@ -36,50 +87,110 @@ async def _newest_first(log: Log, tag: str) -> AsyncIterator[Read]:
         at_most = record.seqnum - 1
 
 
-async def _newest_whole(
-    log: Log, tag: str, about: str, kind: type[E], newest: Callable[[Sequence[tuple[int, str, E]]], R | None]
-) -> R | None:
-    """Return what the newest parts in a stream are together, or None.
+async def _whole(log: Log, tag: str, about: str, read: Read, event: E) -> Head[E]:
+    """Return a head with its parts.
 
-    Args:
-        log: of the book.
-        tag: of the stream.
-        about: the machine or partition that the parts are of.
-        kind: of the parts.
-        newest: returns what (seqnum, writer, part) of the newest parts are together, or None while some are missing.
+    Raises:
+        Trimmed: a part was trimmed: there is a newer head.
     """
-    parts: list[tuple[int, str, E]] = []
-    async for read in _newest_first(log, tag):
-        for event in PICKER.of(read.record.seqnum, read.envelope, about=about):
-            if isinstance(event, kind):
-                parts.append((read.record.seqnum, read.envelope.by, event))
-        if (found := newest(parts)) is not None:
-            return found
-    return None
+    parts: list[tuple[PartRef, bytes, int]] = []
+    records = {read.record.seqnum: read}
+    for ref in event.refs:
+        if ref.seqnum not in records:
+            record = await log.book.read_prev(tag, at_most=ref.seqnum)
+            if record is None or record.seqnum != ref.seqnum:
+                raise Trimmed(f"a part of {about!r}, in record {ref.seqnum}, is trimmed")
+            records[ref.seqnum] = Read(record, await log.open(record))
+        found = records[ref.seqnum]
+        data = next(
+            one.data
+            for one in PICKER.of(ref.seqnum, found.envelope, about=about)
+            if isinstance(one, type(event)) and one.part == ref.part
+        )
+        parts.append((ref, data, found.record.time_ms))
+    oldest_ms = min((found.record.time_ms for found in records.values()), default=read.record.time_ms)
+    whole = event.data + b"".join(data for _, data, _ in parts)
+    return Head(read.record.seqnum, oldest_ms, event, whole, kept_of(parts))
+
+
+async def read_machine(log: Log, group: str, name: str, *, at_most: int | None = None) -> MachineStream:
+    """Return the newest snapshot of a machine, or its creation by key. `at_most`: as of this position.
+
+    Raises:
+        Trimmed: the stream was replaced and trimmed during each of many attempts.
+    """
+    tag, about = tags.rsm_machine(group, name), f"{group}/{name}"
+    for left in reversed(range(ATTEMPTS)):
+        newest, created = 0, None
+        try:
+            async for read in _newest_first(log, tag, at_most):
+                newest = newest or read.record.seqnum
+                for event in PICKER.of(read.record.seqnum, read.envelope, about=about):
+                    if isinstance(event, Snapshot) and is_head(event):
+                        return MachineStream(await _whole(log, tag, about, read, event))
+                    if isinstance(event, Created):
+                        created = read.record.seqnum, read.record.time_ms, event
+        except Trimmed:
+            if not left:
+                raise
+            continue
+        if not newest or await _is_newest(log, tag, newest, at_most):
+            return MachineStream(None, created)
+    raise Trimmed(f"the snapshots of {about!r} were replaced during each of {ATTEMPTS} reads")
+
+
+async def _is_newest(log: Log, tag: str, seqnum: int, at_most: int | None) -> bool:
+    """Return whether a record is still the newest one of a stream."""
+    async for read in _newest_first(log, tag, at_most):
+        return read.record.seqnum == seqnum
+    return False
 
 
 async def load_partitions(log: Log, group: str, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
-    """Return the states of partitions as of a position, with the commits that machines need to be loaded.
+    """Return the states of partitions as of a position or later, with the commits that machines need to be loaded.
 
     Raises:
-        Trimmed: another owner trimmed records that are needed.
+        Trimmed: another owner trimmed records that are needed, during each of many attempts.
         Lost: the log lost records that are needed.
     """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            states = await _restored(log, group, partitions, position)
+            await read_on(log, states, {one: state.covers for one, state in states.items()}, position)
+            return states
+        except Trimmed:
+            if not left:
+                raise
+    raise AssertionError("ATTEMPTS is at least 1")
+
+
+async def _restored(log: Log, group: str, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
+    """Return the states of the newest checkpoints of partitions."""
     states = {one: PartitionState(group, one) for one in partitions}
-    wanted = [(tags.rsm_checkpoint(group, one), position) for one in partitions]
+    wanted: list[tuple[str | int | None, int | None]] = [
+        (tags.rsm_checkpoint(group, one), position) for one in partitions
+    ]
     newest = await log.book.read_prev_many(wanted) if wanted else []
     for one, record in zip(partitions, newest, strict=True):
-        found = await _checkpoint(log, group, one) if record is not None else None
-        if found is not None:
-            states[one] = PartitionState.restored(group, one, *found)
-    await read_on(log, states, {one: state.covers for one, state in states.items()}, position)
+        head = await read_checkpoint(log, group, one) if record is not None else None
+        if head is not None:
+            states[one] = PartitionState.restored(group, one, head.event.covers, head.data)
+            states[one].kept, states[one].head, states[one].checkpoint_ms = head.kept, head.seqnum, head.time_ms
     return states
 
 
-async def _checkpoint(log: Log, group: str, partition: int) -> tuple[int, bytes] | None:
-    """Return (covers, data) of the newest whole checkpoint of a partition."""
-    tag = tags.rsm_checkpoint(group, partition)
-    return await _newest_whole(log, tag, f"{group}/{partition}", Checkpoint, newest_checkpoint)
+async def read_checkpoint(log: Log, group: str, partition: int) -> Head[Checkpoint] | None:
+    """Return the newest checkpoint of a partition.
+
+    Raises:
+        Trimmed: a part was trimmed meanwhile, so that there is a newer one.
+    """
+    tag, about = tags.rsm_checkpoint(group, partition), f"{group}/{partition}"
+    async for read in _newest_first(log, tag):
+        for event in PICKER.of(read.record.seqnum, read.envelope, about=about):
+            if isinstance(event, Checkpoint) and is_head(event):
+                return await _whole(log, tag, about, read, event)
+    return None
 
 
 async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping[int, int], position: int) -> None:
@@ -110,8 +221,3 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
             if one is not None and item.seqnum > after[one]:
                 events = PICKER.of(item.seqnum, read.envelope)
                 states[one].apply(item.seqnum, item.time_ms, len(item.data), events)
-
-
-async def load_snapshot(log: Log, group: str, name: str) -> MachineState | None:
-    """Return the state of a machine in its newest snapshot, or None."""
-    return await _newest_whole(log, tags.rsm_machine(group, name), f"{group}/{name}", Snapshot, newest_snapshot)

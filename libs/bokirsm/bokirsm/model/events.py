@@ -8,8 +8,8 @@
 | rsm.commit | p of its machine and of those that it writes to, r of those that it answers | all that one handler took, changed and sent |
 | rsm.fault | p, r | a handler that failed: its machine waits |
 | rsm.resume, rsm.skip | p | what a person decided about a fault |
-| rsm.snap | m | a part of a snapshot: the state of a machine as of its commit `k` |
-| rsm.ck | ck | a part of a checkpoint: the state of a partition as of `covers` |
+| rsm.snap | m | a snapshot, or a part of one: the state of a machine as of its commit `k` |
+| rsm.ck | ck | a checkpoint, or a part of one: the state of a partition as of `covers` |
 
 A *message* is an event for a machine, or a machine to create. Its id is (seqnum of its record, number): the messages of a record are
 numbered through all its events, in order, those of a commit beginning with the machines that it creates. A commit names the messages that
@@ -45,6 +45,13 @@ class MessageId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.seqnum}-{self.number}"
+
+
+class PartRef(NamedTuple):
+    """The place of a part of a large state: the record that has it, and its number (`part`) there."""
+
+    seqnum: int
+    part: int
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True):
@@ -226,16 +233,19 @@ class Skipped(Event, tag="rsm.skip", frozen=True):
 
 
 class Snapshot(Event, tag="rsm.snap", frozen=True):
-    """A part of the state of a machine.
+    """The state of a machine, or a part of it (`bokirsm.model.parts`).
 
     Attributes:
         id: the machine, by its name in the group: `group/name`.
         k: the number of the newest commit that it contains.
-        part: index of this part.
-        parts: number of the parts.
-        data: this part of the encoded state.
+        part: index of this event among those of the snapshot; the last one is the head, without which the others mean nothing.
+        parts: number of the events.
+        data: of the head, its rows; of a part, more rows.
         halted: the machine ended; its id is not used again while this is retained.
         partition: of the machine.
+        digest: of the head, if the machine was created with a key: that of its creation.
+        kind: of the head: the stored name of the class.
+        refs: of the head: the parts whose rows follow, in order, also parts of older snapshots.
     """
 
     id: str
@@ -245,17 +255,21 @@ class Snapshot(Event, tag="rsm.snap", frozen=True):
     data: bytes
     halted: bool = False
     partition: int = 0
+    digest: str = ""
+    kind: str = ""
+    refs: tuple[PartRef, ...] = ()
 
 
 class Checkpoint(Event, tag="rsm.ck", frozen=True):
-    """A part of the state of a partition.
+    """The state of a partition, or a part of it.
 
     Attributes:
         id: the partition: `group/partition`.
         covers: the seqnum as of which it is the state.
-        part: index of this part.
-        parts: number of the parts.
-        data: this part of the encoded state.
+        part: as of `Snapshot`.
+        parts: as of `Snapshot`.
+        data: as of `Snapshot`.
+        refs: as of `Snapshot`.
     """
 
     id: str
@@ -263,6 +277,12 @@ class Checkpoint(Event, tag="rsm.ck", frozen=True):
     part: int
     parts: int
     data: bytes
+    refs: tuple[PartRef, ...] = ()
+
+
+def is_head(event: Snapshot | Checkpoint) -> bool:
+    """Return whether an event is the head of a snapshot or checkpoint, with which the others are complete."""
+    return event.part == event.parts - 1
 
 
 AnyEvent: TypeAlias = Claimed | Inputs | Created | Commit | Faulted | Resumed | Skipped | Snapshot | Checkpoint

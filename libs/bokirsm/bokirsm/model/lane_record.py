@@ -92,6 +92,11 @@ class LaneRecord:
         return len(self._events)
 
     @property
+    def size(self) -> int:
+        """The bytes of the record, about."""
+        return self._bytes
+
+    @property
     def partitions(self) -> list[int]:
         """The partitions in which it commits, in the order of their first commits."""
         return list(self._partitions)

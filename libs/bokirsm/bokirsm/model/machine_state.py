@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
+from bokirsm.model import parts
 from bokirsm.model.events import Commit, TimerSet
+from bokirsm.model.parts import Row
 
 
 class MachineState(msgspec.Struct, array_like=True):
@@ -74,15 +76,51 @@ class MachineState(msgspec.Struct, array_like=True):
         return decode_state(encode_state(self))
 
 
+class _Header(msgspec.Struct, array_like=True, frozen=True):
+    """The first row of a snapshot."""
+
+    kind: str
+    k: int
+    at_ms: int
+    state: str
+    halted: bool
+    children: int
+
+
+_HEADER: Final = "h"
+_REGISTER: Final = "r"
+_KEY: Final = "k"
+_TIMER: Final = "t"
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(MachineState)
+_header: Final = msgspec.msgpack.Decoder(_Header)
+_timer: Final = msgspec.msgpack.Decoder(TimerSet)
+
+
+def rows_of_state(state: MachineState) -> tuple[Row, list[Row]]:
+    """Return the header and the other rows of a snapshot. Registers, keys and timers keep their order."""
+    head = _Header(state.kind, state.k, state.at_ms, state.state, state.halted, state.children)
+    rows = [Row(_REGISTER, name, b"", value) for name, value in state.registers.items()]
+    rows += [Row(_KEY, name, key, value) for name, table in state.tables.items() for key, value in table.items()]
+    rows += [Row(_TIMER, name, b"", _encoder.encode(timer)) for name, timer in state.timers.items()]
+    return Row(_HEADER, value=_encoder.encode(head)), rows
 
 
 def encode_state(state: MachineState) -> bytes:
-    """Return the state as a snapshot has it."""
-    return _encoder.encode(state)
+    """Return the bytes of a state, as a snapshot without parts has them."""
+    header, rows = rows_of_state(state)
+    return parts.whole(parts.compose(header, rows, parts.KeptParts(), 0, 1))
 
 
 def decode_state(data: bytes) -> MachineState:
-    """Return the state that a snapshot has."""
-    return _decoder.decode(data)
+    """Return the state that a snapshot has. `data`: of its head, followed by that of its parts."""
+    header, *rows = parts.rows_of(data)
+    found = _header.decode(header.value)
+    state = MachineState(found.kind, found.k, found.at_ms, found.state, found.halted, found.children, {}, {}, {})
+    for row in rows:
+        if row.kind == _REGISTER:
+            state.registers[row.name] = row.value
+        elif row.kind == _KEY:
+            state.tables.setdefault(row.name, {})[row.key] = row.value
+        else:
+            state.timers[row.name] = _timer.decode(row.value)
+    return state

@@ -7,34 +7,36 @@
 - A machine's state is its newest snapshot and the commits above it (`machine_of`).
 - A message with a deduplication id of a message before it, by less than the window, is dropped.
 - Applying records again that a checkpoint contains changes nothing: it is as of `covers`, and may know more.
+- Records up to `covers` are trimmed, so a checkpoint carries what is pending there. To carry little, `covers` stays below the first message
+  that is pending, unless the message is old, or what is carried is little beside what is trimmed (`next_covers`).
 - A fault is open until a commit of its machine, or a decision to resume it. A decision names the fault: a later fault stays open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bokilib.records.dedup import DedupWindow
-from bokilib.retention.checkpoint_rules import CheckpointPart, newest_first
 from bokirsm.model.events import (
     DROPPED,
     SAME_RECORD,
     AnyEvent,
-    Checkpoint,
     Commit,
     Faulted,
     Message,
     MessageId,
     Resumed,
     Skipped,
-    Snapshot,
     messages_of,
 )
-from bokirsm.model.machine_state import MachineState, decode_state
+from bokirsm.model.machine_state import MachineState
+from bokirsm.model.parts import KeptParts, Row, compose, rows_of, whole
 
+AROUND_BYTES: Final = 24
+"""Bytes around the fields of a message, about."""
 DEDUP_MS: Final = 300_000
 """The window of deduplication ids, by the times of records."""
 
@@ -67,17 +69,42 @@ class TimerTimes(NamedTuple):
     k: int
 
 
-class PartitionCheckpoint(msgspec.Struct, array_like=True, frozen=True):
-    """The data of a checkpoint: see the attributes of `PartitionState`."""
+class PlacedRecord(NamedTuple):
+    """A record of the partition: its seqnum, its bytes, and its time by the clock of the log."""
 
-    pending: tuple[tuple[MessageId, Message], ...]
-    timers: Mapping[str, dict[str, TimerTimes]]
-    faults: Mapping[str, OpenFault]
-    dedup: tuple[tuple[str, int], ...]
+    seqnum: int
+    size: int
+    time_ms: int
 
 
+class FirstOf(NamedTuple):
+    """The first message with a deduplication id: the seqnum and the time of its record."""
+
+    dedup: str
+    seqnum: int
+    time_ms: int
+
+
+class _Header(msgspec.Struct, array_like=True, frozen=True):
+    """The first row of a checkpoint: the group and the partition."""
+
+    group: str
+    partition: int
+
+
+CARRY_SHARE: Final = 4
+"""The records that a checkpoint lets be trimmed are so many times as large as the messages that it carries for that."""
+_HEADER: Final = "h"
+_PENDING: Final = "p"
+_TIMERS: Final = "t"
+_FAULT: Final = "f"
+_DEDUP: Final = "d"
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(PartitionCheckpoint)
+_messages: Final = msgspec.msgpack.Decoder(Message)
+_ids: Final = msgspec.msgpack.Decoder(MessageId)
+_times: Final = msgspec.msgpack.Decoder(dict[str, TimerTimes])
+_faults: Final = msgspec.msgpack.Decoder(OpenFault)
+_numbers: Final = msgspec.msgpack.Decoder(int)
 
 
 class PartitionState:
@@ -90,9 +117,14 @@ class PartitionState:
         pending: messages that no commit took, in order.
         timers: the times of open timers, by machine and name.
         faults: open faults, by machine.
-        touched: machines with commits above `covers`, each with the number of its newest one.
+        touched: machines with commits since the last checkpoint (when read, above `covers`), each with the number of its newest one.
+        newest: the seqnum of the newest commit of each of these machines.
         commits: these commits by machine, while they are needed to load machines.
-        sizes: (seqnum, bytes) of the records above `covers`, in order of their application.
+        records: the records above `covers`, in order of their application.
+        fresh: the records that were applied since the last checkpoint, and their bytes.
+        kept: the parts of the last checkpoint.
+        head: the seqnum of its head; 0 without one.
+        checkpoint_ms: the time of the oldest record that has a part of it; 0 without one.
     """
 
     def __init__(self, group: str, partition: int) -> None:
@@ -104,21 +136,34 @@ class PartitionState:
         self.faults: Final[dict[str, OpenFault]] = {}
         self.touched: Final[dict[str, int]] = {}
         self.commits: Final[dict[str, list[Commit]]] = {}
-        self.sizes: list[tuple[int, int]] = []
+        self.newest: Final[dict[str, int]] = {}
+        self.records: list[PlacedRecord] = []
+        self.fresh = (0, 0)
+        self.kept = KeptParts()
+        self.head = 0
+        self.checkpoint_ms = 0
         self.keeps_commits = True
         self._prefix: Final = f"{group}/{partition}/"
         self._dedup = DedupWindow(DEDUP_MS)
-        self._dedup_places: dict[str, int] = {}
+        self._firsts: list[FirstOf] = []
+        """In order, with those that only records above `covers` are compared with."""
+        self._covered_ms = 0
 
     @classmethod
     def restored(cls, group: str, partition: int, covers: int, data: bytes) -> PartitionState:
-        """Return the state that a checkpoint has."""
-        state, found = cls(group, partition), _decoder.decode(data)
+        """Return the state that a checkpoint has. `data`: of its head, followed by that of its parts."""
+        state = cls(group, partition)
         state.covers = covers
-        state.pending.update(found.pending)
-        state.timers.update({machine: dict(times) for machine, times in found.timers.items()})
-        state.faults.update(found.faults)
-        state._dedup = DedupWindow(DEDUP_MS, found.dedup)
+        for row in rows_of(data)[1:]:
+            if row.kind == _PENDING:
+                state.pending[_ids.decode(row.key)] = _messages.decode(row.value)
+            elif row.kind == _TIMERS:
+                state.timers[row.name] = _times.decode(row.value)
+            elif row.kind == _FAULT:
+                state.faults[row.name] = _faults.decode(row.value)
+            else:
+                state._firsts.append(FirstOf(row.name, 0, _numbers.decode(row.value)))
+        state._dedup = DedupWindow(DEDUP_MS, [(one.dedup, one.time_ms) for one in state._firsts])
         return state
 
     def has(self, ref: str) -> bool:
@@ -136,7 +181,8 @@ class PartitionState:
             size: its bytes.
             events: of machines, in the record.
         """
-        self.sizes.append((seqnum, size))
+        self.records.append(PlacedRecord(seqnum, size, time_ms))
+        self.fresh = (self.fresh[0] + 1, self.fresh[1] + size)
         events = list(events)
         new = []
         for number, message in messages_of(events):
@@ -157,7 +203,7 @@ class PartitionState:
             return False
         if self._dedup.twice(message.dedup, time_ms):
             return True
-        self._dedup_places[message.dedup] = seqnum
+        self._firsts.append(FirstOf(message.dedup, seqnum, time_ms))
         return False
 
     def _commit(self, commit: Commit, seqnum: int) -> None:
@@ -167,6 +213,7 @@ class PartitionState:
         if commit.k == DROPPED:
             return
         self.touched[machine] = max(commit.k, self.touched.get(machine, 0))
+        self.newest[machine] = seqnum
         if self.keeps_commits:
             self.commits.setdefault(machine, []).append(commit)
         times = self.timers.setdefault(machine, {})
@@ -194,24 +241,73 @@ class PartitionState:
         else:
             self.faults[event.id] = msgspec.structs.replace(fault, skip=True)
 
+    # -- checkpoints
+
+    def next_covers(self, upto: int, old_ms: int) -> int:
+        """Return what the next checkpoint covers.
+
+        Args:
+            upto: the seqnum up to which all records were applied.
+            old_ms: records of this time or older ones are covered, so that their terms can be reclaimed.
+        """
+        records = sorted(one for one in self.records if self.covers < one.seqnum <= upto)
+        best = max((one.seqnum for one in records if one.time_ms <= old_ms), default=self.covers)
+        waiting = sorted(id for id in self.pending if best < id.seqnum <= upto)
+        ends = [*dict.fromkeys(id.seqnum - 1 for id in waiting), upto]
+        freed = carried = 0
+        record, message = iter(records), iter(waiting)
+        next_record, next_message = next(record, None), next(message, None)
+        for end in ends:
+            while next_record is not None and next_record.seqnum <= end:
+                freed, next_record = freed + next_record.size, next(record, None)
+            while next_message is not None and next_message.seqnum <= end:
+                carried, next_message = carried + size_of(self.pending[next_message]), next(message, None)
+            if end > best and carried * CARRY_SHARE <= freed:
+                best = end
+        return best
+
+    def rows(self, covers: int) -> tuple[Row, list[Row]]:
+        """Return the header and the other rows of a checkpoint as of a position up to which all records were applied."""
+        encode = _encoder.encode
+        rows = [
+            Row(_PENDING, "", encode(id), encode(message))
+            for id, message in self.pending.items()
+            if id.seqnum <= covers
+        ]
+        rows += [Row(_TIMERS, machine, b"", encode(times)) for machine, times in self.timers.items()]
+        rows += [Row(_FAULT, machine, b"", encode(fault)) for machine, fault in self.faults.items()]
+        first_ms: dict[str, int] = {}
+        for one in self._firsts:
+            if one.seqnum <= covers:
+                first_ms.pop(one.dedup, None)  # ids are compared oldest first
+                first_ms[one.dedup] = one.time_ms
+        oldest_ms = self._time_of(covers) - DEDUP_MS
+        rows += [Row(_DEDUP, id, b"", encode(ms)) for id, ms in first_ms.items() if ms >= oldest_ms]
+        return Row(_HEADER, value=encode(_Header(self.group, self.partition))), rows
+
     def checkpoint(self, covers: int) -> bytes:
-        """Return the data of a checkpoint as of a position up to which all records were applied."""
-        return _encoder.encode(
-            PartitionCheckpoint(
-                tuple((id, message) for id, message in self.pending.items() if id.seqnum <= covers),
-                self.timers,
-                self.faults,
-                tuple((id, ms) for id, ms in self._dedup.items() if self._dedup_places.get(id, 0) <= covers),
-            )
-        )
+        """Return the bytes of a checkpoint as of a position up to which all records were applied."""
+        header, rows = self.rows(covers)
+        return whole(compose(header, rows, KeptParts(), 0, 1))
+
+    def _time_of(self, covers: int) -> int:
+        return max((one.time_ms for one in self.records if one.seqnum <= covers), default=self._covered_ms)
 
     def checkpointed(self, covers: int) -> None:
         """Note that a checkpoint is in the log, with snapshots of all machines that were touched."""
+        self._covered_ms = self._time_of(covers)
         self.covers = covers
-        self.sizes = [one for one in self.sizes if one[0] > covers]
+        self.records = [one for one in self.records if one.seqnum > covers]
         self.touched.clear()
-        live = dict(self._dedup.items())
-        self._dedup_places = {id: place for id, place in self._dedup_places.items() if id in live}
+        self.newest.clear()
+        self._firsts = [
+            one for one in self._firsts if one.seqnum > covers or one.time_ms >= self._covered_ms - DEDUP_MS
+        ]
+
+
+def size_of(message: Message) -> int:
+    """Return the bytes of a message, about."""
+    return len(message.body) + len(message.to) + len(message.event) + AROUND_BYTES
 
 
 def machine_of(snapshot: MachineState | None, commits: Sequence[Commit]) -> MachineState | None:
@@ -231,19 +327,3 @@ def machine_of(snapshot: MachineState | None, commits: Sequence[Commit]) -> Mach
                 raise LookupError(f"{commit.id}: expected commit {state.k + 1}, found {commit.k}")
             state.apply(commit)
     return state
-
-
-def newest_snapshot(parts: Iterable[tuple[int, str, Snapshot]]) -> MachineState | None:
-    """Return the state in the newest whole snapshot. `parts`: (seqnum, incarnation of the writer, part), newest first."""
-    wholes = newest_first(
-        CheckpointPart(seqnum, 0, one.k, one.part, one.parts, by, one.data) for seqnum, by, one in parts
-    )
-    return decode_state(wholes[0].data) if wholes else None
-
-
-def newest_checkpoint(parts: Iterable[tuple[int, str, Checkpoint]]) -> tuple[int, bytes] | None:
-    """Return (covers, data) of the newest whole checkpoint. `parts` as of `newest_snapshot`."""
-    wholes = newest_first(
-        CheckpointPart(seqnum, 0, one.covers, one.part, one.parts, by, one.data) for seqnum, by, one in parts
-    )
-    return (wholes[0].covers, wholes[0].data) if wholes else None

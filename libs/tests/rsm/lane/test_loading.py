@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from boki import Record
 from boki.testing import MemoryCluster
 from boki_common.errors import Trimmed
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from bokilib.retention.checkpoint_rules import split
-from bokirsm.lane.loading import load_partitions, load_snapshot, read_on
-from bokirsm.model.events import Checkpoint, Commit, Inputs, Message, MessageId, Snapshot
+from bokilib.records.events import Envelope
+from bokirsm.lane.loading import load_partitions, read_machine, read_on
+from bokirsm.model.events import Checkpoint, Commit, Created, Inputs, Message, MessageId, PartRef, Snapshot
 from bokirsm.model.machine_state import MachineState, encode_state
 from bokirsm.model.partition_state import PartitionState
 
@@ -44,32 +45,73 @@ async def test_several_partitions_are_read_at_once_and_on(cluster: MemoryCluster
     assert pending(states, 3) == ["d"] and await load_partitions(log, "g", [], last) == {}
 
 
-async def test_a_partition_begins_at_its_newest_whole_checkpoint(cluster: MemoryCluster) -> None:
+def cut(data: bytes) -> list[bytes]:
+    """Return the bytes of a head and of two parts."""
+    return [data[:5], data[5:9], data[9:]]
+
+
+async def test_a_partition_begins_at_its_newest_head(cluster: MemoryCluster) -> None:
     log = await log_of(cluster)
     covers = await send(log, 3, "a")
     state = (await load_partitions(log, "g", [3], covers))[3]
-    parts = split(state.checkpoint(covers), 10)
+    head, *parts = cut(state.checkpoint(covers))
+    tag, refs = tags.rsm_checkpoint("g", 3), []
     for number, data in enumerate(parts):
-        part = Checkpoint("g/3", covers, number, len(parts), data)
-        await log.append(Contribution((tags.rsm_checkpoint("g", 3),), {}, (part,)))
+        part = Checkpoint("g/3", covers, number, 3, data)
+        refs.append(PartRef(await log.append(Contribution((tag,), {}, (part,))), number))
+    whole = Checkpoint("g/3", covers, 2, 3, head, tuple(refs))
+    place = await log.append(Contribution((tag,), {}, (whole,)))
     await log.book.trim([(P3, covers + 1)])
     last = await send(log, 3, "b")
-    await log.append(Contribution((tags.rsm_checkpoint("g", 3),), {}, (Checkpoint("g/3", last, 1, 2, b""),)))
+    await log.append(Contribution((tag,), {}, (Checkpoint("g/3", last, 0, 2, b""),)))
     states = await load_partitions(log, "g", [3, 4], await log.book.now())
-    assert pending(states, 3) == ["a", "b"] and states[3].covers == covers
+    assert pending(states, 3) == ["a", "b"] and states[3].covers == covers and states[3].head == place
+    assert {one.ref for one in states[3].kept.parts.values()} == set(refs) and states[3].kept.first == refs[0].seqnum
     await log.book.trim([(P3, last + 1)])
     with pytest.raises(Trimmed):
         await load_partitions(log, "g", [3], await log.book.now())
 
 
-async def test_the_newest_whole_snapshot_counts(cluster: MemoryCluster) -> None:
+async def test_the_newest_head_of_a_machine_counts(cluster: MemoryCluster) -> None:
     log = await log_of(cluster)
     tag = tags.rsm_machine("g", "m")
-    assert await load_snapshot(log, "g", "m") is None
+    assert (await read_machine(log, "g", "m")).state is None
+    made = Created("g/m", Message("g/3/m", kind="M", digest="d"))
+    await log.append(Contribution((tag,), {}, (made,)))
+    assert (await read_machine(log, "g", "m")).digest == "d" and (await read_machine(log, "g", "n")).digest == ""
     old, new = MachineState("M", 1), MachineState("M", 2, registers={"a": b"x" * 30})
-    await log.append(Contribution((tag,), {}, (Snapshot("g/m", 1, 0, 1, encode_state(old)),)))
-    parts = split(encode_state(new), 20)
+    first = await log.append(Contribution((tag,), {}, (Snapshot("g/m", 1, 0, 1, encode_state(old), digest="d"),)))
+    head, *parts = cut(encode_state(new))
+    refs = []
     for number, data in enumerate(parts):
-        assert await load_snapshot(log, "g", "m") == old
-        await log.append(Contribution((tag,), {}, (Snapshot("g/m", 2, number, len(parts), data),)))
-    assert await load_snapshot(log, "g", "m") == new
+        assert (await read_machine(log, "g", "m")).state == old
+        part = Snapshot("g/m", 2, number, 3, data)
+        refs.append(PartRef(await log.append(Contribution((tag,), {}, (part,))), number))
+    whole = Snapshot("g/m", 2, 2, 3, head, digest="d", refs=tuple(refs))
+    await log.append(Contribution((tag,), {}, (whole,)))
+    found = await read_machine(log, "g", "m")
+    assert found.state == new and found.digest == "d" and found.head is not None and found.head.first == refs[0].seqnum
+    assert (await read_machine(log, "g", "m", at_most=first)).state == old
+
+
+async def test_a_snapshot_that_is_replaced_and_trimmed_during_a_read_is_read_again(cluster: MemoryCluster) -> None:
+    log, other = await log_of(cluster), await log_of(cluster)
+    tag = tags.rsm_machine("g", "m")
+    head, *parts = cut(encode_state(MachineState("M", 1)))
+    refs = [
+        PartRef(await log.append(Contribution((tag,), {}, (Snapshot("g/m", 1, n, 3, parts[n]),))), n) for n in (0, 1)
+    ]
+    await log.append(Contribution((tag,), {}, (Snapshot("g/m", 1, 2, 3, head, refs=tuple(refs)),)))
+    copied: list[int] = []
+
+    async def copy(record: Record) -> Envelope:
+        """A carrier copies the snapshot between the read of the head and that of its parts."""
+        if not copied:
+            again = Snapshot("g/m", 1, 0, 1, encode_state(MachineState("M", 1)))
+            copied.append(await other.append(Contribution((tag,), {}, (again,))))
+            await other.book.trim([(tag, copied[0])])
+        return await Log.open(log, record)
+
+    log.open = copy  # type: ignore[method-assign]
+    found = await read_machine(log, "g", "m")
+    assert found.state == MachineState("M", 1) and found.head is not None and found.head.seqnum == copied[0]

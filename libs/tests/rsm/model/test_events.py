@@ -17,6 +17,7 @@ from bokirsm.model.events import (
     Inputs,
     Message,
     MessageId,
+    PartRef,
     Reply,
     Resumed,
     Skipped,
@@ -50,8 +51,10 @@ EVENTS: dict[str, AnyEvent] = {
     "fault": Faulted("g/3/m", MessageId(77, 1), "", "Go", "ValueError: x", "at", (Reply("p/1", "faulted", b"x"),)),
     "resume": Resumed("g/3/m", 99),
     "skip": Skipped("g/3/m", 99),
-    "snapshot": Snapshot("g/m", 7, 0, 1, b"state", True, 3),
-    "checkpoint": Checkpoint("g/3", 90, 1, 2, b"state"),
+    "snapshot": Snapshot("g/m", 7, 0, 1, b"state", True, 3, "e", "Max"),
+    "part": Snapshot("g/m", 7, 0, 2, b"rows", partition=3),
+    "head": Snapshot("g/m", 7, 1, 2, b"state", partition=3, kind="Max", refs=(PartRef(77, 0), PartRef(70, 3))),
+    "checkpoint": Checkpoint("g/3", 90, 1, 2, b"state", (PartRef(88, 0),)),
 }
 GOLDEN = {
     "claim": "9401a26279059196a972736d2e636c61696da16703a6686f73742d31a0c2",
@@ -70,8 +73,10 @@ GOLDEN = {
     ),
     "resume": "9401a26279059193aa72736d2e726573756d65a5672f332f6d63",
     "skip": "9401a26279059193a872736d2e736b6970a5672f332f6d63",
-    "snapshot": "9401a26279059198a872736d2e736e6170a3672f6d070001c4057374617465c303",
-    "checkpoint": "9401a26279059196a672736d2e636ba3672f335a0102c4057374617465",
+    "snapshot": "9401a2627905919ba872736d2e736e6170a3672f6d070001c4057374617465c303a165a34d617890",
+    "part": "9401a2627905919ba872736d2e736e6170a3672f6d070002c404726f7773c203a0a090",
+    "head": "9401a2627905919ba872736d2e736e6170a3672f6d070102c4057374617465c203a0a34d617892924d00924603",
+    "checkpoint": "9401a26279059197a672736d2e636ba3672f335a0102c405737461746591925800",
 }
 
 
@@ -86,3 +91,11 @@ def test_the_messages_of_a_record_are_numbered_through_its_events() -> None:
     found = list(messages_of([EVENTS["create"], EVENTS["commit"], EVENTS["fault"], EVENTS["input"]]))
     assert found == [(0, BORN), (1, BORN), (2, GO), (3, GO)]
     assert str(MessageId(77, 1)) == "77-1"
+
+
+def test_snapshots_without_the_newer_fields_are_read() -> None:
+    """The fields that are missing at the end of an event have their defaults."""
+    snapshot = "9401a26279059198a872736d2e736e6170a3672f6d070001c4057374617465c303"
+    checkpoint = "9401a26279059196a672736d2e636ba3672f335a0102c4057374617465"
+    found = [PICKER.of(1, open_record(1, bytes.fromhex(one))) for one in (snapshot, checkpoint)]
+    assert found == [[Snapshot("g/m", 7, 0, 1, b"state", True, 3)], [Checkpoint("g/3", 90, 1, 2, b"state")]]

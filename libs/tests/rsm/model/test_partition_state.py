@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bokilib.retention.checkpoint_rules import split
 from bokirsm.model.events import (
     DROPPED,
     SAME_RECORD,
     AnyEvent,
-    Checkpoint,
     Commit,
     Created,
     Faulted,
@@ -18,17 +16,13 @@ from bokirsm.model.events import (
     MessageId,
     Resumed,
     Skipped,
-    Snapshot,
     TimerSet,
 )
-from bokirsm.model.machine_state import MachineState, encode_state
 from bokirsm.model.partition_state import (
     DEDUP_MS,
     PartitionState,
     TimerTimes,
     machine_of,
-    newest_checkpoint,
-    newest_snapshot,
 )
 
 M = "g/3/m"
@@ -112,7 +106,7 @@ def test_a_checkpoint_keeps_timers_and_deduplication_ids() -> None:
     assert state.apply(4, DEDUP_MS, 1, [Inputs("g", (to("copy", dedup="x"),))]) == []
     assert state.apply(5, DEDUP_MS + 21, 1, [Inputs("g", (to("later", dedup="x"),))]) != []
     known.checkpointed(2)
-    assert known.sizes == [(3, 100)] and not known.touched and known.covers == 2
+    assert known.records == [(3, 100, 30)] and not known.touched and known.covers == 2
 
 
 def test_a_machine_is_its_snapshot_and_the_commits_above_it() -> None:
@@ -128,14 +122,47 @@ def test_a_machine_is_its_snapshot_and_the_commits_above_it() -> None:
         machine_of(machine_of(None, commits[:1]), commits[2:])
 
 
-def test_snapshots_and_checkpoints_count_if_they_are_whole() -> None:
-    old, new = MachineState("M", 1), MachineState("M", 2, registers={"a": b"x" * 50})
-    parts = split(encode_state(new), 20)
-    records = [(1, "by", Snapshot("g/m", 1, 0, 1, encode_state(old)))]
-    assert newest_snapshot([]) is None
-    for number, data in enumerate(parts):
-        assert newest_snapshot(records[::-1]) == old
-        records.append((number + 2, "by", Snapshot("g/m", 2, number, len(parts), data)))
-    assert newest_snapshot(records[::-1]) == new
-    assert newest_checkpoint([(5, "by", Checkpoint("g/3", 4, 0, 1, b"data"))]) == (4, b"data")
-    assert newest_checkpoint([(5, "by", Checkpoint("g/3", 4, 1, 2, b"data"))]) is None
+def test_a_checkpoint_below_what_was_read_has_the_ids_that_later_messages_are_compared_with() -> None:
+    """An id that has expired by the newest record still counts for a copy above what the checkpoint covers."""
+    times_ms = [0, DEDUP_MS - 1, DEDUP_MS, 2 * DEDUP_MS + 5, 2 * DEDUP_MS + 6]
+    story: list[list[AnyEvent]] = [[Inputs("g", (to(f"e{n}", dedup=id),))] for n, id in enumerate("xxyxx")]
+    known = PartitionState("g", 3)
+    for place, events in enumerate(story, 1):
+        known.apply(place, times_ms[place - 1], 100, events)
+    whole = [one.event for one in known.pending.values()]
+    assert whole == ["e0", "e2", "e3"]
+    for covers in range(len(story) + 1):
+        state = PartitionState.restored("g", 3, covers, known.checkpoint(covers))
+        for place in range(covers + 1, len(story) + 1):
+            state.apply(place, times_ms[place - 1], 100, story[place - 1])
+        assert [one.event for one in state.pending.values()] == whole
+        known.checkpointed(covers)
+
+
+SIZE = 1_000
+
+
+def waiting(*sizes: int, taken: int = 0) -> PartitionState:
+    """Return a partition with a message in each record, of which the first ones were taken."""
+    state = PartitionState("g", 3)
+    for place, size in enumerate(sizes, 1):
+        state.apply(place, place * 10, SIZE, [Inputs("g", (Message(M, "a", b"x" * size),))])
+    for place in range(1, taken + 1):
+        took = Commit(M, place, took=(MessageId(place, 0),))
+        state.apply(len(sizes) + place, (len(sizes) + place) * 10, SIZE, [took])
+    return state
+
+
+def test_a_checkpoint_stays_below_the_first_message_that_waits() -> None:
+    assert waiting(900, 900, taken=2).next_covers(4, 0) == 4, "nothing waits"
+    assert waiting(900, 900, taken=1).next_covers(3, 0) == 1
+    assert waiting(900, 900, 900).next_covers(3, 0) == 0
+    assert waiting(900, 900, 900).next_covers(2, 0) == 0
+
+
+def test_a_checkpoint_carries_what_is_old_or_little() -> None:
+    assert waiting(900, 900, 900).next_covers(3, 20) == 2, "the terms of old messages can be reclaimed"
+    little = waiting(900, 900, 100, 1_900, taken=2)
+    assert little.next_covers(6, 0) == 3 and little.next_covers(2, 0) == 2
+    pending = PartitionState.restored("g", 3, 3, little.checkpoint(3)).pending
+    assert [id.seqnum for id in pending] == [3]
