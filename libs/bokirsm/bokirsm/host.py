@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import boki
-from boki_common.errors import BokiError, ClosedError
+from boki_common.errors import BokiError, ClosedError, Trimmed
 from boki_common.logs import get_logger
 from boki_common.runtime import confined
 from boki_common.runtime.code_watch import CodeWatch
@@ -254,7 +254,12 @@ class Host:
         if self.failed is not None:
             return
         await self._owner.take(self._to_claim)
-        await self.lane.take(dict(self._owner.mine))
+        try:
+            await self.lane.take(dict(self._owner.mine))
+        except Trimmed:  # another host claimed and trimmed a partition while it was read here
+            await self._owner.refresh()
+            self._rounds.wake()
+            return
         given = moves(self.name, self._planned(), self._owner.standings(self._peers.is_gone)).give
         if given:
             await self.lane.give(given, release=Contribution())

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from bokirsm.machine.values import Codec, encode
-from bokirsm.model.events import AnyEvent, Checkpoint, Commit, Inputs, Message, MessageId, Snapshot
-from bokirsm.model.machine_state import MachineState, encode_state
-from bokirsm.model.partition_state import PartitionState, machine_of, newest_checkpoint, newest_snapshot
+from bokirsm.model.events import AnyEvent, Checkpoint, Commit, Inputs, Message, MessageId, PartRef, Snapshot
+from bokirsm.model.machine_state import MachineState, decode_state, encode_state
+from bokirsm.model.partition_state import PartitionState, machine_of
 from libs.tests.models.search import search
 
 MACHINE = "g/0/m"
@@ -39,6 +39,8 @@ class Rules:
     carries_pending: bool = True
     newest_if_trimmed: bool = True
     """A load whose snapshot was trimmed reads the newest of all: a copy, or another owner's."""
+    refers_alone: bool = True
+    """A snapshot that refers to a part of an older one expects that the machine has no snapshot that its owner does not know."""
     by_number: bool = True
     """A load applies the commits that its snapshot does not contain."""
 
@@ -52,6 +54,9 @@ class Owner:
     state: bytes | None = None
     pending: tuple[int, ...] = ()
     snapped: int = -1
+    newest: int = 0
+    """The place of the newest snapshot that it knows, and of the one that has the machine's part."""
+    part: int = 0
     flying: bytes | None = None
     trims: tuple[str, int] | None = None
 
@@ -85,12 +90,14 @@ class Partition:
     p_mark: int = 1
     m_mark: int = 1
     owners: tuple[Owner, ...] = (Owner(), Owner())
-    dead: tuple[tuple[bytes, int], ...] = ()
-    """Appends of dead owners, with the claims that they expect."""
+    dead: tuple[tuple[bytes, Owner], ...] = ()
+    """Appends of dead owners, with their owners, whose claims they expect."""
     copies: bytes | None = None
     """The snapshot that a carrier read, and appends again."""
     copied_at: int = 0
     broken: str = ""
+    refer: bool = False
+    """Whether snapshots may refer to parts of older ones."""
     snapshots: int = 2
     checkpoints: int = 1
     """The most of each in the log."""
@@ -122,19 +129,21 @@ class Partition:
 
     def load(self, claim: int) -> tuple[MachineState | None, tuple[int, ...], int] | None:
         """Return the machine, the pending inputs and the number of the snapshot; None if records are missing."""
-        several = [(place, self.event(place)) for place in reversed(self.places(Checkpoint, claim))]
-        found = newest_checkpoint((place, str(place), one) for place, one in several if isinstance(one, Checkpoint))
         covers = 0
         state = PartitionState("g", 0)
-        if found is not None:
-            covers = found[0]
-            state = PartitionState.restored("g", 0, *found)
+        for place in self.places(Checkpoint, claim)[-1:]:
+            one = self.event(place)
+            assert isinstance(one, Checkpoint)
+            covers = one.covers
+            state = PartitionState.restored("g", 0, covers, one.data)
         if self.p_mark > covers + 1:
             return None
         for place in range(covers + 1, claim):
             if self.log[place - 1] and isinstance(self.event(place), (Commit, Inputs)):
                 state.apply(place, 0, 0, [self.event(place)])
         at = self._snapshot_at(claim)
+        if at and any(ref.seqnum < self.m_mark for ref in self.refs(at)):
+            return None
         snapshot = self._snapshot(at) if at else None
         commits = state.commits.get(MACHINE, [])
         if not self.rules.by_number:
@@ -156,8 +165,13 @@ class Partition:
     def _snapshot(self, place: int) -> MachineState | None:
         one = self.event(place)
         assert isinstance(one, Snapshot)
-        found = newest_snapshot([(place, "", one)])
-        return found.copy() if found is not None else None
+        return decode_state(one.data)
+
+    def refs(self, place: int) -> tuple[PartRef, ...]:
+        """Return the parts that a snapshot refers to. The model lets it have their bytes as well."""
+        one = self.event(place)
+        assert isinstance(one, Snapshot)
+        return one.refs
 
     def event(self, place: int) -> AnyEvent:
         return decoded(self.log[place - 1])
@@ -170,9 +184,9 @@ class Partition:
         if self.inputs:
             data = encoded(Inputs("g", (Message(MACHINE, "Go"),)))
             yield "an input", replace(self, inputs=self.inputs - 1, log=(*self.log, data))
-        for index, (data, claim) in enumerate(self.dead):
+        for index, (data, owner) in enumerate(self.dead):
             rest = replace(self, dead=(*self.dead[:index], *self.dead[index + 1 :]))
-            yield "an append of a dead owner arrives", rest.landed(data, claim) or rest
+            yield "an append of a dead owner arrives", rest.landed(data, owner) or rest
         for number, owner in enumerate(self.owners):
             yield from self._owner_moves(number, owner)
         yield from self._carrier_moves()
@@ -180,8 +194,12 @@ class Partition:
     def put(self, number: int, owner: Owner) -> Partition:
         return replace(self, owners=(*self.owners[:number], owner, *self.owners[number + 1 :]))
 
-    def landed(self, data: bytes, claim: int) -> Partition | None:
-        event = decoded(data)
+    def landed(self, data: bytes, owner: Owner) -> Partition | None:
+        event, claim = decoded(data), owner.claim
+        if isinstance(event, Snapshot) and event.refs and self.rules.refers_alone:
+            places = self.places(Snapshot)
+            if places and places[-1] > owner.newest:
+                return None
         free = (isinstance(event, Checkpoint) and not self.rules.checkpoint_fenced) or (
             isinstance(event, Snapshot) and not self.rules.snapshot_fenced
         )
@@ -198,13 +216,13 @@ class Partition:
             yield f"{who} loads", self._loaded(number, owner)
             return
         if owner.flying is not None:
-            landed = self.landed(owner.flying, owner.claim)
+            landed = self.landed(owner.flying, owner)
             ended = self.put(number, Owner()) if landed is None else landed.put(number, acked(owner, len(self.log) + 1))
             yield f"the append of {who} lands", ended
             if not self.rules.trim_after_ack and isinstance(decoded(owner.flying), Checkpoint):
                 yield f"{who} trims", self.trimmed(acked(owner, len(self.log) + 1).trims)
             if self.crashes:
-                dying = replace(self.put(number, Owner()), dead=(*self.dead, (owner.flying, owner.claim)))
+                dying = replace(self.put(number, Owner()), dead=(*self.dead, (owner.flying, owner)))
                 yield f"{who} dies", replace(dying, crashes=self.crashes - 1)
             return
         if owner.trims is not None:
@@ -227,6 +245,12 @@ class Partition:
             )
         if state is not None and owner.snapped != k and len(self.places(Snapshot)) < self.snapshots:
             yield "appends a snapshot", encoded(Snapshot("g/m", k, 0, 1, encode_state(state)))
+            if self.refer and owner.part:
+                refs = (PartRef(owner.part, 0),)
+                yield (
+                    "appends a snapshot that refers",
+                    encoded(Snapshot("g/m", k, 0, 1, encode_state(state), refs=refs)),
+                )
         if state is None or len(self.places(Checkpoint)) >= self.checkpoints:
             return
         if owner.snapped == k or not self.rules.snapshots_first:
@@ -245,12 +269,20 @@ class Partition:
             lost = self.put(number, Owner())
             return replace(lost, broken="a record that is needed was trimmed") if mine else lost
         state, pending, snapped = found
+        at = self._snapshot_at(owner.claim)
+        part = self.refs(at)[0].seqnum if at and self.refs(at) else at
         count, missing = self.truth(owner.claim)
         value = COUNT.decode(state.registers["n"]) if state is not None else 0
         after = self.put(
             number,
             replace(
-                owner, read=owner.claim, state=encode_state(state) if state else None, pending=pending, snapped=snapped
+                owner,
+                read=owner.claim,
+                state=encode_state(state) if state else None,
+                pending=pending,
+                snapped=snapped,
+                newest=at,
+                part=part,
             ),
         )
         if mine and ((state.k if state else 0), value) != (count, count):
@@ -265,12 +297,18 @@ class Partition:
             return replace(self, m_mark=max(self.m_mark, mark))
         return replace(self, p_mark=max(self.p_mark, mark))
 
+    def _copy(self, place: int) -> bytes:
+        """Return a snapshot with its parts."""
+        one = self.event(place)
+        assert isinstance(one, Snapshot)
+        return encoded(msgspec.structs.replace(one, refs=()))
+
     def _carrier_moves(self) -> Iterator[tuple[str, Partition]]:
         places = self.places(Snapshot)
         if self.copies is None and self.copied_at == 0 and self.carries and places:
             yield (
                 "the carrier reads the snapshot",
-                replace(self, carries=self.carries - 1, copies=self.log[places[-1] - 1], copied_at=len(self.log)),
+                replace(self, carries=self.carries - 1, copies=self._copy(places[-1]), copied_at=len(self.log)),
             )
         if self.copies is not None:
             holds = not self.rules.copy_expects or places[-1] <= self.copied_at
@@ -294,7 +332,8 @@ def acked(owner: Owner, place: int) -> Owner:
         took = {one.seqnum for one in event.took}
         return replace(done, state=encode_state(state), pending=tuple(one for one in owner.pending if one not in took))
     if isinstance(event, Snapshot):
-        return replace(done, snapped=event.k, trims=("m", place))
+        part = event.refs[0].seqnum if event.refs else place
+        return replace(done, snapped=event.k, newest=place, part=part, trims=("m", part))
     assert isinstance(event, Checkpoint)
     return replace(done, trims=("p", event.covers + 1))
 
@@ -331,8 +370,9 @@ def after(world: Partition, steps: tuple[str, ...]) -> Partition:
         partition(Rules(), early=2, crashes=0, snapshots=1),
         partition(Rules(), early=1, claims=3),
         partition(Rules(), early=1, carries=1),
+        partition(Rules(), early=2, carries=1, crashes=0, checkpoints=0, refer=True),
     ],
-    ids=["inputs", "commits", "takeovers", "carrier"],
+    ids=["inputs", "commits", "takeovers", "carrier", "parts"],
 )
 def test_an_owner_finds_the_state_and_the_inputs_that_were_not_taken(start: Partition) -> None:
     found = search(start)
@@ -364,6 +404,12 @@ def test_an_owner_finds_all_with_larger_bounds() -> None:
         ("carries_pending", {"early": 1, "inputs": 1}, (), "pending"),
         ("newest_if_trimmed", {"early": 1, "crashes": 0, "carries": 1}, (), "state is wrong|trimmed"),
         ("by_number", {"early": 1}, (), "state is wrong"),
+        (
+            "refers_alone",
+            {"early": 2, "crashes": 0, "carries": 1, "checkpoints": 0, "refer": True},
+            (*COMMITTED, COMMITTED[3], "the carrier reads the snapshot"),
+            "state is wrong|trimmed",
+        ),
     ],
 )
 def test_without_a_rule_the_search_finds_what_goes_wrong(

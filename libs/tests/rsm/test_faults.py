@@ -17,11 +17,10 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.errors import AppendUnknown
 from bokilib.follow.members import Heartbeat, Members
 from bokilib.ports import BookPort
-from bokilib.records.events import open_record
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from bokirsm import App, Ask, Event, Host, Machine, Register, State
 from bokirsm.model.events import PICKER, Commit
-from libs.tests.rsm.traces import traces_of
+from libs.tests.rsm.traces import records_of, traces_of
 from libs.tests.rsm.words import Best, Counter, Init, Max, Word
 
 T = TypeVar("T")
@@ -155,13 +154,11 @@ async def check_links(book: boki.Book) -> None:
     for machine, events in traces.items():
         assert [event for event in events if event not in ("", "Visits")] == ["Hop"], machine
     halted, fired = [], []
-    async for item in book.read():
-        assert isinstance(item, boki.Record)
-        if any(str(tag).startswith("rsm/p/") for tag in item.tags):
-            for event in PICKER.of(item.seqnum, open_record(item.seqnum, item.data)):
-                if isinstance(event, Commit):
-                    halted += [event.id] * event.halted
-                    fired += [event.id] * (not event.took)
+    async for seqnum, envelope in records_of(book):
+        for event in PICKER.of(seqnum, envelope):
+            if isinstance(event, Commit):
+                halted += [event.id] * event.halted
+                fired += [event.id] * (not event.took)
     assert len(halted) == len(set(halted)) == 3 and len(fired) == len(set(fired)) == 4, "each timer fires once"
 
 

@@ -51,11 +51,12 @@ class MachineShot(NamedTuple):
 
 
 class PartitionShot(NamedTuple):
-    """A partition at a moment, to be written as a checkpoint."""
+    """A partition at a moment, to be written as a checkpoint; `touched` are the machines that changed since the one before."""
 
     state: PartitionState
     covers: int
     composed: Composed
+    touched: list[str]
 
 
 class Shots(NamedTuple):
@@ -83,7 +84,7 @@ def shot_of_machine(machine: LaneMachine, now_ms: int, rewrite_ms: int) -> Machi
 def shot_of_partition(state: PartitionState, covers: int, now_ms: int, rewrite_ms: int) -> PartitionShot:
     """Return a partition as it is, as of `covers`."""
     header, rows = state.rows(covers)
-    return PartitionShot(state, covers, compose(header, rows, state.kept, now_ms, rewrite_ms))
+    return PartitionShot(state, covers, compose(header, rows, state.kept, now_ms, rewrite_ms), list(state.touched))
 
 
 class _Item(NamedTuple):

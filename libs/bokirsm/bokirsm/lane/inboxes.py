@@ -93,6 +93,18 @@ class LaneMachine:
         self.kept = KeptParts()
         self.newest = 0
 
+    def begin_again(self) -> None:
+        """Become the machine that its first item creates: one of the same key ended, and its retention has passed."""
+        first = self.inbox[0] if self.inbox else None
+        if self.state is not None and self.state.halted and isinstance(first, InboxMessage) and first.message.digest:
+            self.state, self.volatile, self.digest = None, {}, first.message.digest
+            self.snapped, self.kept, self.newest = -1, KeptParts(), 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if it halted and nothing waits for it, so that it need not be in memory."""
+        return self.state is not None and self.state.halted and not (self.inbox or self.deferred or self.fault)
+
     def next_work(self, declaration: Declaration | None) -> NextWork | None:
         """Return the next item that the machine does not defer, the first one of its inbox then; None if there is none.
 

@@ -553,6 +553,7 @@ class Lane:
             return False
         if not self._is_loaded(machine):
             return False
+        machine.begin_again()
         kind, declaration = self._declaration(machine)
         if kind and declaration is None:
             return False
@@ -898,6 +899,9 @@ class Lane:
                 self._schedule()
             written = await self._writer.write(shots, dict(self._claims))
         if written:
+            for text in [text for shot in shots.partitions for text in shot.touched]:
+                if text in self._machines and self._machines[text].is_over:
+                    self._drop(text)
             await self._writer.trim()
 
     async def _load_touched(self, partitions: Sequence[int]) -> None:

@@ -155,7 +155,7 @@ async def load_partitions(log: Log, group: str, partitions: Sequence[int], posit
     """
     for left in reversed(range(ATTEMPTS)):
         try:
-            states = await _restored(log, group, partitions, position)
+            states = await _restored(log, group, partitions)
             await read_on(log, states, {one: state.covers for one, state in states.items()}, position)
             return states
         except Trimmed:
@@ -164,12 +164,10 @@ async def load_partitions(log: Log, group: str, partitions: Sequence[int], posit
     raise AssertionError("ATTEMPTS is at least 1")
 
 
-async def _restored(log: Log, group: str, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
+async def _restored(log: Log, group: str, partitions: Sequence[int]) -> dict[int, PartitionState]:
     """Return the states of the newest checkpoints of partitions."""
     states = {one: PartitionState(group, one) for one in partitions}
-    wanted: list[tuple[str | int | None, int | None]] = [
-        (tags.rsm_checkpoint(group, one), position) for one in partitions
-    ]
+    wanted: list[tuple[str | int | None, int | None]] = [(tags.rsm_checkpoint(group, one), None) for one in partitions]
     newest = await log.book.read_prev_many(wanted) if wanted else []
     for one, record in zip(partitions, newest, strict=True):
         head = await read_checkpoint(log, group, one) if record is not None else None
