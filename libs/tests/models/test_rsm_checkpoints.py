@@ -73,8 +73,7 @@ def encoded(event: AnyEvent) -> bytes:
 
 @cache
 def machine(data: bytes) -> MachineState:
-    found: MachineState = msgspec.msgpack.decode(data, type=MachineState)
-    return found
+    return decode_state(data)
 
 
 @dataclass(frozen=True)
