@@ -366,6 +366,29 @@ a partition joins a lane before earlier events to it are delivered
 bokirsm libs/tests/rsm/lane/test_lane.py::test_events_sent_before_their_machine_joined_the_lane_come_first
 -            await self._delivered_up_to(position)
 
+an append of unknown outcome ends a lane
+bokirsm libs/tests/rsm/lane/test_unknown_outcomes.py::test_an_append_of_unknown_outcome_changes_no_trace
+-                if not error.definite:
++                if False:
+
+a lane whose sender has looked for the last time does not begin it again
+bokirsm libs/tests/rsm/test_host.py::test_a_host_that_dies_is_replaced_after_its_lease
+-        self._begin_sending()  # a handler may have run after the task's last look
+
+a lane that cannot continue keeps its host alive
+bokirsm libs/tests/rsm/lane/test_unknown_outcomes.py::test_others_take_over_from_a_host_whose_lane_cannot_append
+-        self._failed(error)
+
+a snapshot refers to parts that a carrier may have trimmed
+bokirsm libs/tests/rsm/lane/test_checkpoints.py::test_a_copy_by_a_carrier_is_noticed_before_its_parts_are_referred_to
+-            self.expect[item.tag] = item.alone.newest
++            pass
+
+a checkpoint lacks the ids that have expired by the newest record
+bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_checkpoint_below_what_was_read_has_the_ids_that_later_messages_are_compared_with
+-            one for one in self._firsts if one.seqnum > covers or one.time_ms >= self._covered_ms - DEDUP_MS
++            one for one in self._firsts if one.time_ms >= self._firsts[-1].time_ms - DEDUP_MS
+
 one member's lost claim ends all who shared the record
 bokilib libs/tests/lib/append/test_batcher.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
 -        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
