@@ -385,7 +385,7 @@ bokirsm libs/tests/rsm/lane/test_checkpoints.py::test_a_copy_by_a_carrier_is_not
 +            pass
 
 a checkpoint lacks the ids that have expired by the newest record
-bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_checkpoint_below_what_was_read_has_the_ids_that_later_messages_are_compared_with
+bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_checkpoint_has_the_ids_that_records_above_it_are_compared_with
 -            one for one in self._firsts if one.seqnum > covers or one.time_ms >= self._covered_ms - DEDUP_MS
 +            one for one in self._firsts if one.time_ms >= self._firsts[-1].time_ms - DEDUP_MS
 

@@ -122,7 +122,7 @@ def test_a_machine_is_its_snapshot_and_the_commits_above_it() -> None:
         machine_of(machine_of(None, commits[:1]), commits[2:])
 
 
-def test_a_checkpoint_below_what_was_read_has_the_ids_that_later_messages_are_compared_with() -> None:
+def test_a_checkpoint_has_the_ids_that_records_above_it_are_compared_with() -> None:
     """An id that has expired by the newest record still counts for a copy above what the checkpoint covers."""
     times_ms = [0, DEDUP_MS - 1, DEDUP_MS, 2 * DEDUP_MS + 5, 2 * DEDUP_MS + 6]
     story: list[list[AnyEvent]] = [[Inputs("g", (to(f"e{n}", dedup=id),))] for n, id in enumerate("xxyxx")]
