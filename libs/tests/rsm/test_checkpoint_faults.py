@@ -23,12 +23,14 @@ from libs.tests.rsm.test_faults import another, check, check_links, links, progr
 from libs.tests.rsm.traces import ARCHIVE, archive_trims
 
 
-@pytest.fixture(autouse=True, params=["whole", "parts"])
+@pytest.fixture(autouse=True, params=["whole, one by one", "parts, many at a time"])
 def often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have checkpoints made after each second record, of whole states or of states in parts."""
     monkeypatch.setattr(lane, "RECORDS_BETWEEN", 2)
     monkeypatch.setattr(carrying, "REPLIES", "none")  # answers that are a day old, and not those that are awaited
-    if request.param == "parts":
+    monkeypatch.setattr(lane, "SLICE", 1)
+    if request.param.startswith("parts"):
+        monkeypatch.setattr(lane, "SLICE", 256)
         monkeypatch.setattr(parts, "PART_BYTES", 24)
         monkeypatch.setattr(parts, "LEAST_BYTES", 1)
     trimmed = archive_trims(monkeypatch)

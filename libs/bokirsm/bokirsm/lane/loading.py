@@ -139,6 +139,11 @@ async def read_machine(log: Log, group: str, name: str, *, at_most: int | None =
     raise Trimmed(f"the snapshots of {about!r} were replaced during each of {ATTEMPTS} reads")
 
 
+async def load_snapshot(log: Log, group: str, name: str) -> MachineState | None:
+    """Return the state of a machine in its newest snapshot, or None."""
+    return (await read_machine(log, group, name)).state
+
+
 async def _is_newest(log: Log, tag: str, seqnum: int, at_most: int | None) -> bool:
     """Return whether a record is still the newest one of a stream."""
     async for read in _newest_first(log, tag, at_most):

@@ -11,7 +11,7 @@ from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Envelope
-from bokirsm.lane.loading import load_partitions, read_machine, read_on
+from bokirsm.lane.loading import load_partitions, load_snapshot, read_machine, read_on
 from bokirsm.model.events import Checkpoint, Commit, Created, Inputs, Message, MessageId, PartRef, Snapshot
 from bokirsm.model.machine_state import MachineState, encode_state
 from bokirsm.model.partition_state import PartitionState
@@ -91,6 +91,7 @@ async def test_the_newest_head_of_a_machine_counts(cluster: MemoryCluster) -> No
     await log.append(Contribution((tag,), {}, (whole,)))
     found = await read_machine(log, "g", "m")
     assert found.state == new and found.digest == "d" and found.head is not None and found.head.first == refs[0].seqnum
+    assert await load_snapshot(log, "g", "m") == new
     assert (await read_machine(log, "g", "m", at_most=first)).state == old
 
 

@@ -54,6 +54,7 @@ class ForgettingBook(FaultyBook):
 
     Attributes:
         count: appends so far.
+        of_lane: whether the append of unknown outcome was that of a lane's record.
         failing: if set, what every append of the lane fails with.
     """
 
@@ -62,6 +63,7 @@ class ForgettingBook(FaultyBook):
     ) -> None:
         super().__init__(book)
         self.count = 0
+        self.of_lane = False
         self.failing: BokiError | None = None
         self._at = at
         self._lands = lands
@@ -70,8 +72,11 @@ class ForgettingBook(FaultyBook):
     def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
         number = self.count
         self.count += 1
-        if self.failing is not None and expect and any(str(tag).startswith("rsm/p/") for tag in tags):
+        of_lane = any(str(tag).startswith("rsm/own/") for tag in expect or ()) and "rsm/own" not in str(tags)
+        if self.failing is not None and of_lane:
             raise self.failing
+        if number == self._at:
+            self.of_lane = of_lane
         if number != self._at:
             return super().submit(data, tags=tags, expect=expect)
         ticket = super().submit(data, tags=tags, expect=expect) if self._lands else None
@@ -92,6 +97,7 @@ async def count(book: BookPort) -> None:
         try:
             async with Host(APP, book, lease_s=1.0, stuck_after_s=None) as host:
                 await counted(host)
+                assert host.failed is None or not getattr(book, "of_lane", False), "the lane settles its appends"
                 return
         except (AppendUnknown, WriterForgotten, RemoteError, Unreachable):
             await let_pass(0.01)
