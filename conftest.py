@@ -58,6 +58,7 @@ PACKAGES: Final = (
     "bokiqueue",
     "bokiqueue_tools",
     "bokirsm",
+    "bokirsm_tools",
     "bokistore",
     "bokistore_tools",
 )

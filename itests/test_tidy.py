@@ -93,6 +93,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki/testing/container_fixtures.py": "itests/containers/test_for_users.py",
     "libs/bokiqueue/bokiqueue_tools/drawing.py": "libs/tests/queue/test_page.py",
     "libs/bokiqueue/bokiqueue_tools/wording.py": "libs/tests/queue/test_commands.py",
+    "libs/bokirsm/bokirsm_tools/simulated_machines.py": "libs/tests/rsm/test_simulated.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/memory.py": "libs/tests/flow/tables/test_ports.py",

@@ -1,0 +1,90 @@
+"""Machines on simulated clusters hold (`bokirsm_tools.simulated`), planted mistakes are found, and a seed is one run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+import boki.sim
+from bokirsm_tools.simulated import RSM, Call, Notes, out_of_order, program, wrong_outcomes
+
+pytestmark = [
+    pytest.mark.blocking_allowed,
+    pytest.mark.timeout(300),
+]  # the simulator's guard stands in; machines may be busy
+
+DIGESTS = """
+from boki_sim.simulated import How, ProgramRun
+from bokirsm_tools.simulated import program
+for seed in (1,):
+    run = ProgramRun(seed, "harsh", 3.0, None, How(True, True))
+    run.go(program)
+    print(seed, run.trace.digest())
+"""
+
+
+def on_models(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        boki.sim.run(program, seed=seed, faults="harsh", seconds=4.0, model=True, steady=True)
+
+
+def test_on_models_each_event_is_handled_once_and_days_change_nothing() -> None:
+    on_models((1, 2, 3, 7))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_on_clusters_each_event_is_handled_once_and_days_change_nothing() -> None:
+    for seed in range(1, 11):
+        boki.sim.run(program, seed=seed, faults="harsh", seconds=4.0, steady=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(14_400)
+def test_on_a_thousand_models_each_event_is_handled_once() -> None:
+    on_models(range(1, 1_001))
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Two processes with different hash seeds: no set's order reaches a decision."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    answers = [process.communicate(timeout=250) for process in started]
+    assert [errors for _, errors in answers] == ["", ""]
+    one, other = [output.splitlines() for output, _ in answers]
+    assert len(one) == 1 and one == other
+
+
+def missed(outcome: str, journal: list[str], skips: int = 0) -> list[str]:
+    """Return what is wrong if a client got an outcome for its event `c.1/1` to machine `m`."""
+    notes = Notes({"c.1/1": Call(("m",), outcome)})
+    notes.skips["m"] = skips
+    return list(wrong_outcomes(notes, {"m": journal}))
+
+
+def test_outcomes_of_calls_are_held_against_journals() -> None:
+    assert not missed("ok", ["c.1/1"]) and not missed("never", []) and not missed("ok", [], skips=1)
+    assert not missed("unknown", []) and not missed("unknown", ["c.1/1"])
+    for outcome, journal in (("ok", []), ("ok", ["c.1/1"] * 2), ("never", ["c.1/1"]), ("unknown", ["c.1/1"] * 2)):
+        assert missed(outcome, journal), (outcome, journal)
+
+
+def test_the_events_of_a_client_come_in_the_order_of_its_calls() -> None:
+    assert not list(out_of_order({"m": ["c.1/1", "d.1/1", "c.1/3", "grown c.1/2", "sent node-1 1"]}))
+    assert list(out_of_order({"m": ["c.1/3", "d.1/1", "c.1/1"]}))
+
+
+def test_it_is_a_profile_of_the_simulator() -> None:
+    assert RSM.program is program
