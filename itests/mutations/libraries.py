@@ -389,6 +389,45 @@ bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_checkpoint_has_the_
 -            one for one in self._firsts if one.seqnum > covers or one.time_ms >= self._covered_ms - DEDUP_MS
 +            one for one in self._firsts if one.time_ms >= self._firsts[-1].time_ms - DEDUP_MS
 
+records of machines expect no claim in a simulated cluster
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-    return {tags.rsm_owner(group, one): claims[one] for one in partitions}
++    return {}
+
+a partition of machines that moves brings events that were taken
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-else took, None)
++else MessageId(0, 0), None)
+
+a timer of a machine fires although it was set again
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-        if timer is None or timer.k != item.k:
++        if timer is None:
+
+a timer of a machine fires although it was cancelled
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-        if name in self._timers or name in self._before.timers:
++        if name in self._timers:
+
+a question to a machine is answered before the commit
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-        part = record.contribution(self._claims)
++        part = record.contribution(self._claims)
++        answers = tuple(Commit(one.id, DROPPED, replies=one.replies) for one in record.events() if one.replies)
++        if answers:
++            streams = dict.fromkeys(tags.rsm_replies(two.asker.rpartition("/")[0]) for one in answers for two in one.replies)
++            await self._log.append(Contribution(tuple(streams), {}, answers), settle=True)
+
+copies of an event to a machine are handled
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-        if self._dedup.twice(message.dedup, time_ms):
++        if False:
+
+timers of machines are lost when their partition moves
+bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
+-        for text, times in state.timers.items():
++        for text, times in ():
+
 one member's lost claim ends all who shared the record
 bokilib libs/tests/lib/append/test_batcher.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
 -        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
