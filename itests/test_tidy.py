@@ -104,6 +104,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow_tools/command_parts.py": "libs/tests/flow/test_commands.py",
     "libs/bokiflow/bokiflow_tools/drawing.py": "libs/tests/flow/test_page.py",
     "libs/bokiflow/bokiflow_tools/picture.py": "libs/tests/flow/test_page.py",
+    "libs/bokirsm/bokirsm_tools/command_parts.py": "libs/tests/rsm/test_commands.py",
+    "libs/bokirsm/bokirsm_tools/drawing.py": "libs/tests/rsm/test_page.py",
     "common/boki_common/records/batch_layout.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/records/tag_names.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/engine/answers.py": "common/tests/engine/test_engine_protocol.py",
