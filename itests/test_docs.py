@@ -10,6 +10,9 @@ A line before a block says how it is run:
 | `<!-- page needs: boki dev -->`, once | blocks run against a fresh `boki dev` and may `await`; each prints the `text` behind it |
 | `<!-- page needs: spark -->`, once | the same, with a session `spark` and no `await`; `spark/tests/test_page.py` runs it |
 
+Of the last two kinds of pages the first also runs each block of `sh` with a `text` behind it, which is what it prints: there seqnums, times
+and tokens stand for others, and a line "…" for any lines.
+
 In `.md` pages a block is Python when its fence says so; other languages are not looked at.
 """
 
@@ -46,6 +49,13 @@ _PAGE_NEEDS: Final = "<!-- page needs: boki dev -->"
 _NEEDS_SPARK: Final = "<!-- page needs: spark -->"
 PRINTS: Final = re.compile(r"\n?```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 """What a block prints, right behind it."""
+_ANY: Final = (
+    (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\d{4}-\d\d-\d\dT[\d:.]+Z"),
+    (r"\d{9,}", r"\d{9,}"),
+    (r"[0-9a-f]{8,}", r"[0-9a-f]{8,}"),
+    (r"\d+(?:\.\d)? (?:ms|s|min)\b", r"\d+(?:\.\d)? (?:ms|s|min)"),
+)
+"""(in a text that a command prints, what may stand there)"""
 _FENCED: Final = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _TEST: Final = re.compile(r"((?:[\w.]+/)*test_\w+\.py)?(?:::(test_\w+))?")
@@ -55,6 +65,43 @@ _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 def blocks(path: Path) -> list[Example]:
     parser = CodeBlockParser("python", evaluator=lambda example: None)
     return list(Document.parse(str(path), parser).examples())
+
+
+def shells(path: Path) -> list[Example]:
+    """The blocks of `sh` whose output is behind them."""
+    found = Document.parse(str(path), CodeBlockParser("sh", evaluator=lambda example: None)).examples()
+    return [one for one in found if PRINTS.match(one.document.text, one.region.end)]
+
+
+def pattern_of(expected: str) -> str:
+    """The pattern of what a command prints, see the module."""
+    lines = []
+    for line in expected.splitlines():
+        parts = [re.escape(part) for part in re.split("|".join(one for one, _ in _ANY), line)]
+        stands = [next(may for one, may in _ANY if re.fullmatch(one, found)) for found in _variable(line)]
+        lines.append("".join(part + may for part, may in zip(parts, [*stands, ""], strict=True)) + "\n")
+    return "".join("(?:.*\n)*?" if line == re.escape("…") + "\n" else line for line in lines)
+
+
+def _variable(line: str) -> list[str]:
+    return re.findall("|".join(one for one, _ in _ANY), line)
+
+
+def ran(script: str, url: str) -> str:
+    """What a block of `sh` prints, errors too."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "BOKI_URL": url, "PATH": path}
+    done = subprocess.run(
+        ["bash", "-eu", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def mark_of(example: Example) -> tuple[str, str]:
@@ -92,19 +139,41 @@ def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.Capture
     names: dict[str, object] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
         try:
-            for example in blocks(path):
+            shown = shells(path)
+            for example in sorted([*blocks(path), *shown], key=lambda one: one.region.start):
+                said = PRINTS.match(example.document.text, example.region.end)
+                if example in shown:
+                    assert said is not None
+                    found = ran(str(example.parsed), dev_url)
+                    assert re.fullmatch(pattern_of(said[1]), found), f"{page_name(path)}:{example.line}\n{found}"
+                    continue
                 source = "\n" * example.line + str(example.parsed).replace(DEFAULT_URL, dev_url)
                 # As a person pastes it: without the postponed annotations of this file.
                 code = compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
                 made = eval(code, names)
                 if inspect.iscoroutine(made):
                     runner.run(made)
-                said = PRINTS.match(example.document.text, example.region.end)
                 assert capsys.readouterr().out == (said[1] if said else ""), f"{page_name(path)}:{example.line}"
         finally:
             client = names.get("client")
             if isinstance(client, boki.Client):
                 runner.run(client.close())
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        ("at 34359738371\n", "at 99999999999\n", True),
+        ("at 34359738371 x\n", "at 99999999999\n", False),
+        ("host.0123abcd 7 ms ago, 2026-01-01T00:00:00.000Z\n", "host.ffffffff 1.5 s ago, 2025-12-31T10:00:00.123Z\n", True),
+        ("a\nb\nc\n", "a\n…\nc\n", True),
+        ("a\nc\n", "a\n…\nc\n", True),
+        ("a\nb\n", "a\n…\nc\n", False),
+        ("a.b\n", "a+b\n", False),
+    ],
+)
+def test_output_of_another_form_is_noticed(found: str, expected: str, same: bool) -> None:
+    assert bool(re.fullmatch(pattern_of(expected), found)) is same
 
 
 PROGRAMS: Final = [

@@ -113,9 +113,9 @@ def _show_rest(invocation: Invocation, found: Listing) -> None:
     """
     if found.after is not None and invocation.json:
         invocation.emit({"after": found.after})
-    elif found.after is not None:
-        invocation.say(f"There may be more: --after {found.after}")
     flush()
+    if found.after is not None:
+        invocation.say(f"There may be more: --after {found.after}")
     _raise_first(found.unreadable)
 
 
@@ -340,10 +340,10 @@ async def _resume_all(invocation: Invocation, book: str, app: str | None, kind: 
                 break
     if not invocation.json:
         write_line(f"{count:,} asked to try again".encode())
+    flush()
     for name, alone in waits.items():
         if alone:
             invocation.say(f"Machines of the app {name!r} wait for a host: {alone}.")
-    flush()
     _raise_first(found.unreadable)
     where = f"the book {book!r}" if app is None else f"the app {app!r} of the book {book!r}"
     which = "".join([f" of class {kind}" if kind else "", f" by {error}" if error else ""])
