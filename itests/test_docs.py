@@ -165,7 +165,11 @@ def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.Capture
     [
         ("at 34359738371\n", "at 99999999999\n", True),
         ("at 34359738371 x\n", "at 99999999999\n", False),
-        ("host.0123abcd 7 ms ago, 2026-01-01T00:00:00.000Z\n", "host.ffffffff 1.5 s ago, 2025-12-31T10:00:00.123Z\n", True),
+        (
+            "host.0123abcd 7 ms ago, 2026-01-01T00:00:00.000Z\n",
+            "host.ffffffff 1.5 s ago, 2025-12-31T10:00:00.123Z\n",
+            True,
+        ),
         ("a\nb\nc\n", "a\n…\nc\n", True),
         ("a\nc\n", "a\n…\nc\n", True),
         ("a\nb\n", "a\n…\nc\n", False),

@@ -113,51 +113,62 @@ async def _load(log: Log, group: str, partitions: Sequence[int]) -> tuple[int, d
     raise AssertionError("ATTEMPTS is at least 1")
 
 
-async def load(log: Log, partition: PartitionState, ref: str) -> Machine:
-    """Return a machine of a partition; a newer one if records that it needs were trimmed meanwhile.
+async def load(log: Log, partition: PartitionState, position: int, ref: str) -> Machine:
+    """Return a machine of a partition; a newer one if records that it needs were replaced meanwhile.
+
+    Args:
+        log: of the book.
+        partition: its partition.
+        position: the seqnum as of which the partition was read.
+        ref: the machine.
 
     Raises:
         Lost: the log does not have all of its commits.
+        Trimmed: its snapshots were replaced during each of many attempts.
         UnknownEvent: a newer program wrote it.
     """
+    hole = ""
     for _ in range(ATTEMPTS):
+        commits = partition.commits.get(ref, [])
+        needs = not commits or commits[0].k != 1
+        snapshot, seqnum = await _snapshot(log, partition.group, Ref.parse(ref).name) if needs else (None, 0)
         try:
-            state = await _state(log, partition, ref)
-        except LookupError as hole:
-            found = hole
+            state = machine_of(snapshot, commits)
+        except LookupError as error:
+            hole = str(error)
         else:
-            waits = tuple((id, one) for id, one in partition.pending.items() if one.to == ref)
-            return Machine(ref, state, waits, partition.faults.get(ref))
-        _, states = await _load(log, partition.group, [partition.partition])
+            if seqnum <= position:
+                waits = tuple((id, one) for id, one in partition.pending.items() if one.to == ref)
+                return Machine(ref, state, waits, partition.faults.get(ref))
+        position, states = await _load(log, partition.group, [partition.partition])
         partition = states[partition.partition]
-    raise Lost(f"the log has not all of machine {ref}: {found}")
+    if hole:
+        raise Lost(f"the log has not all of machine {ref}: {hole}")
+    raise Trimmed(f"snapshots of {ref} were replaced during each of {ATTEMPTS} reads; try again")
 
 
-async def _state(log: Log, partition: PartitionState, ref: str) -> MachineState | None:
-    commits = partition.commits.get(ref, [])
-    snapshot = None
-    if not commits or commits[0].k != 1:
-        snapshot = await _snapshot(log, partition.group, Ref.parse(ref).name)
-    return machine_of(snapshot, commits)
+async def _snapshot(log: Log, group: str, name: str) -> tuple[MachineState | None, int]:
+    """Return the newest snapshot of a machine, and the seqnum of the newest record of its stream; None and 0 if there is none.
 
-
-async def _snapshot(log: Log, group: str, name: str) -> MachineState | None:
-    """Return the newest snapshot of a machine, or None if it has none: not if one was replaced while its parts were read."""
+    Raises:
+        Trimmed: as `load`.
+    """
     tag = tags.rsm_machine(group, name)
     for _ in range(ATTEMPTS):
         before = await _newest(log, tag)
         found = await loading.load_snapshot(log, group, name)
-        if found is not None or await _newest(log, tag) == before:
-            return found
-    raise Trimmed(f"snapshots of {group}/{name} were replaced faster than they were read; try again", tag=tag)
+        newest = await _newest(log, tag)
+        if newest == before:  # else it was replaced while its parts were read
+            return found, newest
+    raise Trimmed(f"snapshots of {group}/{name} were replaced during each of {ATTEMPTS} reads; try again", tag=tag)
 
 
-async def _newest(log: Log, tag: str) -> int | None:
+async def _newest(log: Log, tag: str) -> int:
     try:
         record = await log.book.read_prev(tag)
     except Trimmed:
-        return None
-    return None if record is None else record.seqnum
+        return 0
+    return 0 if record is None else record.seqnum
 
 
 async def load_all(log: Log, states: GroupStates, refs: Sequence[str]) -> list[Machine | BokiError]:
@@ -170,7 +181,7 @@ async def load_all(log: Log, states: GroupStates, refs: Sequence[str]) -> list[M
             return states.unreadable[partition]
         async with turns:
             try:
-                return await load(log, states.states[partition], ref)
+                return await load(log, states.states[partition], states.position, ref)
             except UNREADABLE as error:
                 return error
 
@@ -326,7 +337,7 @@ async def life_of(log: Log, ref: Ref[Any]) -> Life:
     if states.unreadable:
         raise states.unreadable[ref.partition]
     partition = states.states[ref.partition]
-    machine = await load(log, partition, str(ref))
+    machine = await load(log, partition, states.position, str(ref))
     if machine.status == "absent" and not machine.waits:
         raise NotThere(f"there is no machine {str(ref)!r}", machine=str(ref))
     line = Timeline(str(ref))
@@ -372,6 +383,8 @@ async def entries(
     line = line or Timeline(str(ref))
     stop = stop or await log.book.now(consistency="linearizable") + 1
     count = 0
+    if start >= stop:
+        return
     async for item in log.book.read(tags.rsm_partition(ref.group, ref.partition), start=start, stop=stop):
         count += 1
         progress(count)

@@ -76,7 +76,7 @@ async def checkpoint(log: Log) -> int:
 
 async def machine(log: Log, name: str = "m") -> Machine:
     states = await group_states(log, "g", [3])
-    return await load(log, states.states[3], f"g/3/{name}")
+    return await load(log, states.states[3], states.position, f"g/3/{name}")
 
 
 async def test_a_machine_is_its_newest_snapshot_and_the_commits_above_it(log: Log) -> None:
@@ -118,14 +118,27 @@ async def test_a_machine_whose_commits_were_trimmed_meanwhile_is_read_anew(log: 
     await snapshot(log, MachineState("M", 1, 1_000, "run"))
     await checkpoint(log)
     await commit(log, 2)
-    old = (await group_states(log, "g", [3])).states[3]
+    old = await group_states(log, "g", [3])
     await snapshot(log, MachineState("M", 2, 2_000, "run"))
     await checkpoint(log)
     await commit(log, 3)
     await log.book.trim([(tags.rsm_machine("g", "m"), await log.book.now())])
     await snapshot(log, MachineState("M", 3, 3_000, "run"))
-    found = await load(log, old, str(M))
+    found = await load(log, old.states[3], old.position, str(M))
     assert found.state is not None and found.state.k == 3
+
+
+async def test_a_snapshot_that_is_newer_than_its_partition_has_the_partition_read_again(log: Log) -> None:
+    first = await add(log, Inputs("g", (Message(str(M), "E"),)))
+    await commit(log, 1)
+    await snapshot(log, MachineState("M", 1, 1_000, "run"))
+    await checkpoint(log)
+    old = await group_states(log, "g", [3])
+    await commit(log, 2, took=(MessageId(first, 0),))
+    await snapshot(log, MachineState("M", 2, 2_000, "run"))
+    assert len(old.states[3].pending) == 1
+    found = await load(log, old.states[3], old.position, str(M))
+    assert found.state is not None and (found.state.k, found.waits) == (2, ()), "the snapshot has what took the event"
 
 
 async def test_a_hole_in_the_commits_of_a_machine_is_no_machine_less(log: Log) -> None:
@@ -148,7 +161,7 @@ async def test_a_snapshot_that_is_replaced_while_it_is_read_is_read_again(
         return None
 
     monkeypatch.setattr(loading, "load_snapshot", replaced)
-    found = await load(log, PartitionState("g", 3), str(M))
+    found = await load(log, PartitionState("g", 3), await log.book.now() + 1, str(M))
     assert found.state is not None and found.state.k == 2
 
 
