@@ -142,7 +142,7 @@ async def broken() -> None:
 def test_libraries_are_found_and_a_broken_one_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [page.name for page in installed()] == ["flow", "queue", "store"]
+    assert [page.name for page in installed()] == ["flow", "queue", "rsm", "store"]
     entries = [
         EntryPoint("a", "no_such_library:PAGE", GROUP),
         EntryPoint("b", f"{__name__}:broken", GROUP),
