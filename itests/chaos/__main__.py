@@ -23,6 +23,7 @@ HOLDS = (
     "each workflow ended once, with its result; each step and transaction of it has one outcome",
     "each move of money happened once or not at all, as its caller was told; no cent is missing",
     "each append through the gateway is at its place, once, in the order of its numbers",
+    "each transfer of the bank was done or refused once, as its client was told; after each record all money was there",
     "a program that begins now reads what the log says, and nothing waits",
 )
 

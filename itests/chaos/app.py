@@ -6,6 +6,7 @@
 | `work` | handles orders, each in one record with its effect and a receipt; runs workflows; keeps the schedule; carries |
 | `teller` | moves money between few accounts, in transactions of many tasks at once |
 | `web` | appends through the gateway, under a named writer's numbers |
+| `bank`, `pay` | machines of a bank, and transfers between their accounts: `bank` |
 
 A process writes down what it is about to do, then what it was told, each line by one call to the kernel: so a file says what callers know
 however its process ended. `checks` compares that with the log. Processes use the public API only, and the defaults where there are some.
@@ -14,7 +15,6 @@ however its process ended. `checks` compares that with the log. Processes use th
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -33,6 +33,8 @@ from bokiqueue import Handler, Message, Queue
 from bokistore import BokiStore, Transaction
 from bokistore.errors import TransactionTimeout
 from examples.process import parser, serve
+from itests.chaos import bank
+from itests.chaos.notes import Notes
 
 BOOK: Final = "chaos"
 RAW: Final = "chaos-raw"
@@ -44,18 +46,6 @@ TELLERS: Final = 8
 """Tasks of one process that move money at the same time: their transactions meet each other."""
 KEYS: Final = 5
 SCHEDULE_S: Final = 2.0
-
-
-class Notes:
-    """What a process knows, in a file that outlives it."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def note(self, *words: str) -> None:
-        """Write a line down."""
-        line = " ".join(words).encode() + b"\n"
-        assert os.write(self._file, line) == len(line)
 
 
 async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -272,7 +262,7 @@ async def web(gateway: str, name: str, notes: Notes, stop: asyncio.Event) -> Non
 def main() -> None:
     """The entry point of the process."""
     made = parser("itests.chaos.app")
-    made.add_argument("--role", choices=("sell", "work", "teller", "web"), required=True)
+    made.add_argument("--role", choices=("sell", "work", "teller", "web", "bank", "pay"), required=True)
     made.add_argument("--notes", required=True)
     made.add_argument("--gateway", default="")
     asked = made.parse_args()
@@ -283,6 +273,12 @@ def main() -> None:
             await web(asked.gateway, asked.name, notes, stop)
             return
         async with boki.connect(asked.url, timeout=TIMEOUT_S) as client:
+            if asked.role == "bank":
+                await bank.host(client.book(bank.BOOK), asked.name, stop)
+                return
+            if asked.role == "pay":
+                await bank.pay(client.book(bank.BOOK), asked.name, notes, stop)
+                return
             shop = await Shop.open(client.book(BOOK))
             if asked.role == "work":
                 await work(shop, asked.name, stop)

@@ -35,13 +35,15 @@ class Told:
     """What callers were told, and what they were about to do. Each id is in `asked` before anything else happens."""
 
     asked: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """`push`, `start`, `signal`, `move`, `web` → ids, in order."""
+    """`push`, `start`, `signal`, `move`, `web`, `pay` → ids, in order."""
     acknowledged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     keys: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     """Of appends through the gateway."""
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """Of transfers of the bank."""
 
     def take(self, line: str) -> None:
         """One line of a process's notes; a line that was cut short is passed over."""
@@ -58,6 +60,8 @@ class Told:
             self.acknowledged[word[:-1]].append(rest[0])
             if word == "web!":
                 self.places[rest[0]] = int(rest[1])
+            elif word == "pay!":
+                self.outcomes[rest[0]] = rest[1]
 
 
 class Logged:

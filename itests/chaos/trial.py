@@ -3,7 +3,7 @@
     found = await trial(directory, seconds=60, seed=7, say=print)
     found.faults                                    # sentences; none
 
-A witness, which nothing strikes, follows both books from their beginning, so it sees each record before anything is trimmed. When the
+A witness, which nothing strikes, follows all books from their beginning, so it sees each record before anything is trimmed. When the
 strikes are over, everything runs; sellers and tellers end, all that was begun is brought to its end, and `checks` compares.
 """
 
@@ -23,14 +23,19 @@ from boki_common.errors import BokiError
 from boki_common.net.lasting_ports import lasting_port
 from bokiflow import Flow
 from bokilib import Log
+from bokirsm import Rsm
+from examples.banking.app import BANK
 from examples.supervisor import Supervisor, module_command
+from itests.chaos import bank
 from itests.chaos.app import BOOK, RAW, Shop, answered
 from itests.chaos.checks import Last, Logged, Told, check
 from itests.chaos.strikes import Strikes
 from itests.support.processes import BOKI
 from itests.support.zookeeper import ZookeeperServer
 
-PROGRAMS: Final = {"work": 3, "sell": 2, "teller": 2, "web": 1}
+PROGRAMS: Final = {"work": 3, "sell": 2, "teller": 2, "web": 1, "bank": 3, "pay": 2}
+LAST: Final = ("work", "gateway", "bank")
+"""Programs that run until all that was begun has ended."""
 TIMEOUT_S: Final = 10.0
 BEGIN_S: Final = 120.0
 SETTLE_S: Final = 180.0
@@ -53,12 +58,13 @@ class TrialResult(NamedTuple):
 
 
 class Witness:
-    """Reads both books as they grow."""
+    """Reads all books as they grow."""
 
     def __init__(self, client: boki.Client) -> None:
         self.logged: Final = Logged()
         self.web: Final[list[tuple[int, str]]] = []
-        self.seen: Final[dict[str, int]] = {BOOK: 0, RAW: 0}
+        self.bank: Final = bank.BankLogged()
+        self.seen: Final[dict[str, int]] = {BOOK: 0, RAW: 0, bank.BOOK: 0}
         self.gaps: Final[list[str]] = []
         self._client = client
         self._following: list[asyncio.Task[None]] = []
@@ -84,6 +90,8 @@ class Witness:
                         continue
                     if name == BOOK:
                         self.logged.take(item.seqnum, await log.open(item))
+                    elif name == bank.BOOK:
+                        self.bank.take(item.seqnum, await log.open(item))
                     else:
                         self.web.append((item.seqnum, bytes(item.data).decode()))
                     self.seen[name] = item.seqnum
@@ -122,23 +130,29 @@ async def trial(
             ) as cluster,
             boki.connect(cluster.url, timeout=TIMEOUT_S) as client,
             Witness(client) as witness,
+            Rsm(BANK, client.book(bank.BOOK)) as rsm,
         ):
             shop = await Shop.open(client.book(BOOK))
             await shop.fill()
+            await bank.open_accounts(rsm)
             await _start(programs, cluster, directory)
             await _begun(directory)
             strikes = Strikes(cluster, programs, zookeeper, seed=seed, say=say)
             await strikes.run(seconds)
             say("the strikes are over: everything that was begun has to end")
-            await programs.end(*(slot for slot in programs.slots if not slot.startswith(("work", "gateway"))))
+            await programs.end(*(slot for slot in programs.slots if not slot.startswith(LAST)))
             told = _told(directory)
             last = await _settled(shop, witness, told, say)
+            balances = await bank.balances(rsm)
+            await witness.caught_up()
             await programs.end()
     finally:
         await programs.clear()
         zookeeper.stop()
     found = [*programs.faults, *witness.gaps, *check(told, witness.logged, witness.web, last)]
+    found += bank.check(witness.bank, told.asked["pay"], told.outcomes, balances)
     did = {f"{what} acknowledged": len(ids) for what, ids in sorted(told.acknowledged.items())}
+    did |= {"transfers": len(witness.bank.done)}
     did |= {"results told": len(told.results), "workflows": len(witness.logged.ends), "records": witness.logged.records}
     return TrialResult(did, strikes.count, found, perf_counter() - began)
 
@@ -157,7 +171,7 @@ async def _start(programs: Supervisor, cluster: LocalCluster, directory: Path) -
 async def _begun(directory: Path) -> None:
     """Wait until each kind of caller was told something: a busy machine takes its time to start so many processes."""
     async with asyncio.timeout(BEGIN_S):
-        while not {"push", "move", "web", "start"} <= _told(directory).acknowledged.keys():
+        while not {"push", "move", "web", "start", "pay"} <= _told(directory).acknowledged.keys():
             await asyncio.sleep(LOOK_EVERY_S)
 
 
@@ -184,9 +198,10 @@ async def _settled(shop: Shop, witness: Witness, told: Told, say: Callable[[str]
         await witness.caught_up()
         logged = witness.logged
         running = logged.running()
-        if (not waiting and not running) or perf_counter() > deadline:
+        events = len(witness.bank.waiting)
+        if (not waiting and not running and not events) or perf_counter() > deadline:
             break
-        say(f"{waiting} orders wait, {len(running)} workflows run")
+        say(f"{waiting} orders wait, {len(running)} workflows run, {events} events of the bank wait")
         await asyncio.sleep(SAY_EVERY_S)
     names = sorted(logged.views)
     objects: dict[str, object] = {}
