@@ -36,6 +36,7 @@ MAY_SLEEP: Final = {
     "common/tests/runtime/test_code_watch.py": "code that blocks is the subject",
     "itests/faults/rounds.py": "how long a fault lasts is the subject",
     "itests/support/fault_proxy.py": "delays bytes on purpose",
+    "itests/chaos/bank.py": "programs that pace themselves: how often they do something is the subject",
     "itests/chaos/app.py": "programs that pace themselves: how often they do something is the subject",
     "itests/chaos/strikes.py": "how long a strike lasts is the subject",
     "itests/chaos/trial.py": "waits for what other processes do, of which nobody tells it",

@@ -21,9 +21,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import boki
-from bokilib.records.events import Envelope
 from bokirsm import Host, Ref, Rsm
-from bokirsm.model.events import PICKER, SAME_RECORD, Commit, Faulted, Message, MessageId, messages_of
+from bokirsm.model.events import SAME_RECORD, AnyEvent, Commit, Faulted, Message, MessageId, messages_of
 from examples.banking.app import BANK, Account, AccountEvents, Balance, Broker, Open, Transfer
 from examples.machine_hosts import repeated
 from itests.chaos.notes import Notes
@@ -112,9 +111,8 @@ class BankLogged:
         self._commits: Final[Counter[str]] = Counter()
         self._brokers: Final[dict[str, dict[str, Any]]] = defaultdict(dict)
 
-    def take(self, seqnum: int, envelope: Envelope) -> None:
-        """The next record."""
-        events = list(PICKER.of(seqnum, envelope))
+    def take(self, seqnum: int, events: Sequence[AnyEvent]) -> None:
+        """The next record, with its events of machines."""
         for number, message in messages_of(events):
             self.waiting[MessageId(seqnum, number)] = message
         for event in events:

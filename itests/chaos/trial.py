@@ -24,6 +24,7 @@ from boki_common.net.lasting_ports import lasting_port
 from bokiflow import Flow
 from bokilib import Log
 from bokirsm import Rsm
+from bokirsm.model.events import PICKER
 from examples.banking.app import BANK
 from examples.supervisor import Supervisor, module_command
 from itests.chaos import bank
@@ -91,7 +92,7 @@ class Witness:
                     if name == BOOK:
                         self.logged.take(item.seqnum, await log.open(item))
                     elif name == bank.BOOK:
-                        self.bank.take(item.seqnum, await log.open(item))
+                        self.bank.take(item.seqnum, list(PICKER.of(item.seqnum, await log.open(item))))
                     else:
                         self.web.append((item.seqnum, bytes(item.data).decode()))
                     self.seen[name] = item.seqnum
