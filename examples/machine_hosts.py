@@ -1,4 +1,4 @@
-"""Hosts of state machines as processes on a `boki dev`, some of which are killed and stopped while a trial runs.
+"""Hosts of state machines on a `boki dev`: processes that a trial kills and stops.
 
     async with running_hosts(directory, "examples.wordcount.host", count=3) as hosts:
         async with boki.connect(hosts.url) as client: ...
@@ -31,6 +31,8 @@ LEASE_S: Final = 2.0
 TIMEOUT_S: Final = 10.0
 BEGIN_S: Final = 60.0
 """Time that `boki dev` has to begin."""
+SETTLE_S: Final = 90.0
+"""Time within which all calls are answered after the last strike."""
 STRIKE_EVERY_S: Final = 0.7
 DOWN_S: Final = (0.0, 1.5 * LEASE_S)
 """Bounds of the time between the kill of a host and its next start."""

@@ -84,7 +84,7 @@ class Full(Event):
 
 
 class Balance(Ask[int]):
-    """How many cents are in this account?"""
+    """A question for the cents of an account."""
 
 
 # -- counting all money
@@ -155,7 +155,7 @@ class Counted(Machine[E]):
 
 
 class Audit(Ask[int]):
-    """How many cents are there, in accounts and on their way?"""
+    """A question for all cents, in accounts and on their way."""
 
 
 class Members(Event):

@@ -2,8 +2,8 @@
 
     faults = check(answers, audits, balances)       # sentences; [] if every promise holds
 
-The balances have to be those that follow from the answers alone. So a transfer that was done twice or in half, or whose client was told
-something else than what happened, is found without a look at the machines.
+The balances have to be those that follow from the answers alone. So this finds a transfer that happened twice or in half, or whose
+client got a wrong answer, without a look at the machines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPENING: Final = 1_000
 
 
 class Answer(NamedTuple):
-    """A transfer that a client asked for, and what it was told.
+    """A transfer that a client asked for, and the answer that the client got.
 
     Attributes:
         id: the client, and its number of the transfer.

@@ -21,7 +21,7 @@ from bokirsm import Ref, Rsm
 from examples.banking import app
 from examples.banking.app import AccountEvents, Audit, Balance, BrokerEvents, Members, Open, Peers, Transfer
 from examples.banking.checks import OPENING, Answer, check
-from examples.machine_hosts import TIMEOUT_S, repeated, running_hosts
+from examples.machine_hosts import SETTLE_S, TIMEOUT_S, repeated, running_hosts
 
 ACCOUNTS: Final = 5
 CLIENTS: Final = 6
@@ -126,7 +126,11 @@ async def trial(
     hosts: int = 3,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrialResult:
-    """Run a trial; see the module."""
+    """Run a trial; see the module.
+
+    Raises:
+        TimeoutError: the machines did not answer within SETTLE_S after the last strike.
+    """
     stop = asyncio.Event()
     async with (
         running_hosts(directory, "examples.banking.host", count=hosts) as processes,
@@ -135,7 +139,7 @@ async def trial(
     ):
         bank = await Bank.open(rsm)
         await bank.balances()  # hosts run
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.timeout(seconds + SETTLE_S), asyncio.TaskGroup() as group:
             group.create_task(bank.audit(stop))
             for one in bank.brokers:
                 group.create_task(bank.transfer(one, random.Random(f"{one} {seed}"), stop))

@@ -31,11 +31,11 @@ class Words(Event):
 
 
 class Counts(Ask[dict[str, int]]):
-    """What are the counts of all words of this counter?"""
+    """A question for the counts of all words of a counter."""
 
 
 class Best(Ask[tuple[str, int]]):
-    """What is the most frequent word, and its count? Of several words it is the first of the alphabet."""
+    """A question for the most frequent word, the first of the alphabet if there are several, and its count."""
 
 
 CounterEvents: TypeAlias = Begin | Words | Counts

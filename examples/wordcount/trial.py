@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import boki
 from bokirsm import Ref, Rsm
-from examples.machine_hosts import TIMEOUT_S, repeated, running_hosts
+from examples.machine_hosts import SETTLE_S, TIMEOUT_S, repeated, running_hosts
 from examples.wordcount import app
 from examples.wordcount.app import BOOK, WORDS, Begin, Best, CounterEvents, Counts, Words
 
@@ -116,7 +116,11 @@ async def trial(
     hosts: int = 3,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrialResult:
-    """Run a trial; see the module. The words are sent again and again until the time is over."""
+    """Run a trial; see the module. It sends the words again and again for so many seconds.
+
+    Raises:
+        TimeoutError: the machines did not answer within SETTLE_S after the last strike.
+    """
     async with (
         running_hosts(directory, "examples.wordcount.host", count=hosts) as processes,
         boki.connect(processes.url, timeout=TIMEOUT_S) as client,
@@ -125,14 +129,13 @@ async def trial(
         count = await WordCount.create(rsm, counters)
         await count.send(words[:BATCH])
         await count.result()  # the hosts have begun
-        striking = asyncio.create_task(
-            processes.strike(seconds=seconds, chance=random.Random(seed), say=say), name="strikes"
-        )
-        for start in cycle(range(0, len(words), BATCH)):
-            await count.send(words[start : start + BATCH])
-            if striking.done():
-                break
-        await striking
-        counts, best = await count.result()
+        async with asyncio.timeout(seconds + SETTLE_S):
+            strikes = asyncio.create_task(processes.strike(seconds=seconds, chance=random.Random(seed), say=say))
+            for start in cycle(range(0, len(words), BATCH)):
+                await count.send(words[start : start + BATCH])
+                if strikes.done():
+                    break
+            await strikes
+            counts, best = await count.result()
     faults = processes.faults + check(count.sent, counts, best)
     return TrialResult(best, count.sent.total(), len(count.sent), processes.struck, faults)
