@@ -6,7 +6,7 @@
     hosts.faults                                    # sentences; [] if every process ended cleanly
 
 A strike is a kill -9, after which the slot's next process starts, or a SIGSTOP for longer than the lease: then other hosts have taken the
-machines when the process continues, and none of what it still does may count. `run_host` is the other side: the main function of a host.
+machines when the process continues, and nothing that it still does may count. `run_host` is the other side: the main function of a host.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ A transfer is a conversation of a broker with two accounts. The state of the bro
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -56,7 +56,7 @@ class Withdraw(Event):
 class Withdrawn(Event):
     """Money on its way from an account to a broker."""
 
-    account: str
+    account: Ref[Any]
     cents: int
 
 
@@ -79,7 +79,7 @@ class Deposited(Event):
 class Full(Event):
     """Money on its way back to a broker: the account refuses it."""
 
-    account: str
+    account: Ref[Any]
     cents: int
 
 
@@ -101,7 +101,7 @@ class Mark(Event):
     """A line between two events of one machine to another: what was sent before it belongs to an audit."""
 
     audit: int
-    sender: str
+    sender: Ref[Any]
 
 
 class Sum(Event):
@@ -116,13 +116,12 @@ class Part(msgspec.Struct):
     Attributes:
         audit: its number.
         cents: the money that it counted so far.
-        unmarked: peers whose mark has not come yet: what they send until then was on its way when this machine was counted. "" is the
-            auditor, which has no money.
+        unmarked: the machines whose mark has not come yet: what they send until then was on its way when this machine was counted.
     """
 
     audit: int = 0
     cents: int = 0
-    unmarked: set[str] = msgspec.field(default_factory=set[str])
+    unmarked: set[Ref[Any]] = msgspec.field(default_factory=set[Ref[Any]])
 
 
 class Counted(Machine[E]):
@@ -142,14 +141,14 @@ class Counted(Machine[E]):
     def mark(self, e: Mark, own: int) -> None:
         part = self.part
         if e.audit > part.audit:
-            self.part = part = Part(e.audit, own, {"", *(str(peer) for peer in self.peers)})
+            self.part = part = Part(e.audit, own, {self.auditor, *self.peers})
             for peer in self.peers:
-                self.send(peer, Mark(e.audit, str(self.me)))
+                self.send(peer, Mark(e.audit, self.me))
         part.unmarked.discard(e.sender)
         if not part.unmarked:
             self.send(self.auditor, Sum(part.cents))
 
-    def received(self, sender: str, cents: int) -> None:
+    def received(self, sender: Ref[Any], cents: int) -> None:
         if sender in self.part.unmarked:
             self.part.cents += cents
 
@@ -182,7 +181,7 @@ class Auditor(Machine[Members | Audit | Sum]):
         self.number += 1
         self.asked, self.sums = e, []
         for member in self.members:
-            self.send(member, Mark(self.number, ""))
+            self.send(member, Mark(self.number, self.me))
         self.jump(self.counting)
 
     @counting.on(Sum)
@@ -221,13 +220,13 @@ class Account(Counted[AccountEvents]):
             self.send(e.broker, TooLittle())
             return
         self.balance -= e.cents
-        self.send(e.broker, Withdrawn(str(self.me), e.cents))
+        self.send(e.broker, Withdrawn(self.me, e.cents))
 
     @run.on(Deposit)
     def deposit(self, e: Deposit) -> None:
-        self.received(str(e.broker), e.cents)
+        self.received(e.broker, e.cents)
         if self.balance + e.cents > LIMIT and not e.goes_back:
-            self.send(e.broker, Full(str(self.me), e.cents))
+            self.send(e.broker, Full(self.me, e.cents))
             return
         self.balance += e.cents
         self.send(e.broker, Deposited())
