@@ -18,7 +18,8 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokirsm import Host, Rsm
-from examples.banking.app import BANK, BOOK, LIMIT, Audit, Transfer
+from examples.banking.app import BANK, BOOK, LIMIT, Transfer
+from examples.banking.audit import Audit
 from examples.banking.checks import OPENING, Answer, check
 from examples.banking.trial import ACCOUNTS, Bank, trial
 

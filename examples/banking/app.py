@@ -1,4 +1,4 @@
-"""The machines of the bank: accounts, brokers that transfer money in steps, and an auditor that counts it meanwhile.
+"""The machines of the bank: accounts, and brokers that transfer money in steps.
 
 A transfer is a conversation of a broker with two accounts. The state of the broker says how far it is:
 
@@ -10,27 +10,20 @@ A transfer is a conversation of a broker with two accounts. The state of the bro
 
 - A client has a broker of its own and numbers its transfers, so the broker knows a question that it gets again: it answers the newest
   number once more, and forgets older ones. What it stores does not grow.
-- Money is in an account, or in a message: `Withdrawn`, `Deposit` or `Full`. Messages from one machine to another arrive in order. So
-  the auditor counts all money without a pause of the bank (`Counted`).
+- Money is in an account, or in an event on its way: `Withdrawn`, `Deposit` or `Full`. `audit` counts both.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
-
-from bokirsm import App, Ask, Event, Machine, Ref, Register, State
+from bokirsm import App, Ask, Event, Ref, Register, State
+from examples.banking.audit import Auditor, Counted, Mark, Peers
 
 Outcome: TypeAlias = Literal["done", "too little", "full"]
 
-LIMIT = 2_000
+LIMIT: Final = 2_000
 """The most cents of an account after a deposit; money that goes back to an account is never refused."""
-
-E = TypeVar("E")
-
-
-# -- events
 
 
 class Transfer(Ask[Outcome]):
@@ -83,122 +76,14 @@ class Full(Event):
     cents: int
 
 
-class Balance(Ask[int]):
-    """A question for the cents of an account."""
-
-
-# -- counting all money
-
-
-class Peers(Event):
-    """The machines that a machine exchanges money with, and the auditor."""
-
-    peers: list[Ref[Mark]]
-    auditor: Ref[Sum]
-
-
-class Mark(Event):
-    """A line between two events of one machine to another: what was sent before it belongs to an audit."""
-
-    audit: int
-    sender: Ref[Any]
-
-
-class Sum(Event):
-    """The money of one machine, and what was on its way to it."""
-
-    cents: int
-
-
-class Part(msgspec.Struct):
-    """A machine's part of an audit.
-
-    Attributes:
-        audit: its number.
-        cents: the money that it counted so far.
-        unmarked: the machines whose mark has not come yet: what they send until then was on its way when this machine was counted.
-    """
-
-    audit: int = 0
-    cents: int = 0
-    unmarked: set[Ref[Any]] = msgspec.field(default_factory=set[Ref[Any]])
-
-
-class Counted(Machine[E]):
-    """A machine whose money is counted by the snapshot algorithm of Chandy and Lamport.
-
-    At the first mark of an audit it counts its own money, and sends a mark to each peer. Then it counts what comes from a peer before the
-    mark of that peer.
-    """
-
-    peers: Register[list[Ref[Mark]]] = Register([])
-    auditor: Register[Ref[Sum]] = Register()
-    part: Register[Part] = Register(Part())
-
-    def join(self, e: Peers) -> None:
-        self.peers, self.auditor = e.peers, e.auditor
-
-    def mark(self, e: Mark, own: int) -> None:
-        part = self.part
-        if e.audit > part.audit:
-            self.part = part = Part(e.audit, own, {self.auditor, *self.peers})
-            for peer in self.peers:
-                self.send(peer, Mark(e.audit, self.me))
-        part.unmarked.discard(e.sender)
-        if not part.unmarked:
-            self.send(self.auditor, Sum(part.cents))
-
-    def received(self, sender: Ref[Any], cents: int) -> None:
-        if sender in self.part.unmarked:
-            self.part.cents += cents
-
-
-class Audit(Ask[int]):
-    """A question for all cents, in accounts and on their way."""
-
-
-class Members(Event):
-    """All machines that have money or send some."""
-
-    members: list[Ref[Mark]]
-
-
-class Auditor(Machine[Members | Audit | Sum]):
-    """Counts all money; one audit after the other."""
-
-    members: Register[list[Ref[Mark]]] = Register([])
-    number: Register[int] = Register(0)
-    asked: Register[Audit] = Register()
-    sums: Register[list[int]] = Register([])
-    idle, counting = State(start=True), State(defer=(Audit,))
-
-    @idle.on(Members)
-    def meet(self, e: Members) -> None:
-        self.members = e.members
-
-    @idle.on(Audit)
-    def begin(self, e: Audit) -> None:
-        self.number += 1
-        self.asked, self.sums = e, []
-        for member in self.members:
-            self.send(member, Mark(self.number, self.me))
-        self.jump(self.counting)
-
-    @counting.on(Sum)
-    def add(self, e: Sum) -> None:
-        self.sums.append(e.cents)
-        if len(self.sums) == len(self.members):
-            self.reply(self.asked, sum(self.sums))
-            self.jump(self.idle)
-
-
-# -- accounts and brokers
-
-
 class Open(Event):
     """The first event of an account."""
 
     cents: int
+
+
+class Balance(Ask[int]):
+    """A question for the cents of an account."""
 
 
 AccountEvents: TypeAlias = Open | Withdraw | Deposit | Balance | Peers | Mark
@@ -306,5 +191,5 @@ class Broker(Counted[BrokerEvents]):
         self.mark(e, 0)
 
 
-BANK = App("bank", [Account, Broker, Auditor])
-BOOK = "bank"
+BANK: Final = App("bank", [Account, Broker, Auditor])
+BOOK: Final = "bank"

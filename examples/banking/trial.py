@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 import boki
 from bokirsm import Ref, Rsm
 from examples.banking import app
-from examples.banking.app import AccountEvents, Audit, Balance, BrokerEvents, Members, Open, Peers, Transfer
+from examples.banking.app import AccountEvents, Balance, BrokerEvents, Open, Transfer
+from examples.banking.audit import Audit, Auditor, Members, Peers
 from examples.banking.checks import OPENING, Answer, check
 from examples.machine_hosts import SETTLE_S, TIMEOUT_S, repeated, running_hosts
 
@@ -78,7 +79,7 @@ class Bank:
     @classmethod
     async def open(cls, rsm: Rsm) -> Bank:
         """Create the machines, and tell them of each other."""
-        auditor = await rsm.create(app.Auditor, key="auditor")
+        auditor = await rsm.create(Auditor, key="auditor")
         accounts: dict[str, Ref[AccountEvents]] = {}
         for key in (f"account-{number}" for number in range(1, ACCOUNTS + 1)):
             accounts[key] = await rsm.create(app.Account, Open(OPENING), key=key)

@@ -6,7 +6,7 @@ What a batch changes and sends is one record, so each word counts once.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from bokirsm import App, Ask, Event, Machine, Ref, Register, State, Table
 
@@ -83,5 +83,5 @@ class Max(Machine[Freq | Best]):
         self.reply(e, (self.word, self.count))
 
 
-WORDS = App("words", [Counter, Max])
-BOOK = "wordcount"
+WORDS: Final = App("words", [Counter, Max])
+BOOK: Final = "wordcount"
