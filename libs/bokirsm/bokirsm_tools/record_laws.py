@@ -26,6 +26,7 @@ DEDUP_MS: Final = 300_000
 _CLAIM, _INPUT, _CREATE, _COMMIT, _FAULT, _RESUME, _SKIP = (
     f"rsm.{one}" for one in ("claim", "input", "create", "commit", "fault", "resume", "skip")
 )
+_CHECKPOINT: Final = "rsm.ck"
 Id = tuple[int, int]
 """The seqnum of a record, and the number of a message in it."""
 
@@ -285,3 +286,9 @@ def _commit(event: list[Any]) -> _Commit:
         replies or [],
         bool(halted),
     )
+
+
+def covered(data: bytes) -> int:
+    """Return the seqnum up to which checkpoints in a record cover their partitions, 0 without any: records up to it may be trimmed."""
+    version, _, _, events = msgspec.msgpack.decode(data)
+    return max((event[2] for event in events if event[0] == _CHECKPOINT), default=0) if version == 1 else 0

@@ -27,7 +27,7 @@ from bokilib import Log
 from bokilib.ports import BookPort
 from bokirsm import Host, IdReused, MachineFaulted, NoSuchMachine, Ref, Refused, Rsm
 from bokirsm_tools import simulated_machines as machines
-from bokirsm_tools.record_laws import RecordLaws
+from bokirsm_tools.record_laws import RecordLaws, covered
 from bokirsm_tools.simulated_machines import BAD, GROUP, MONEY, NEW, OLD
 
 BOOK: Final = "works"
@@ -306,11 +306,21 @@ class Works:
             pass  # it is asked again
 
     async def read_laws(self, book: BookPort) -> None:
-        """Hold the new records of the book against their laws, until the first one that was trimmed before it was read."""
+        """Hold the new records of the book against their laws, until the first one that was trimmed before it was read.
+
+        A trim follows its checkpoint, which is in the log by the time that the records have been read.
+        """
         if not self._whole:
             return
         last = await book.now(consistency="linearizable")
-        async for item in book.read(start=self._read + 1, stop=last + 1):
+        records = [item async for item in book.read(start=self._read + 1, stop=last + 1)]
+        end = await book.now(consistency="linearizable")
+        later = [item async for item in book.read(start=last + 1, stop=end + 1)]
+        covers = max((covered(one.data) for one in (*records, *later) if isinstance(one, boki.Record)), default=0)
+        if covers > self._read:
+            self._whole = False
+            return
+        for item in records:
             if not isinstance(item, boki.Record):
                 self._whole = False
                 return

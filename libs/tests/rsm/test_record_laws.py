@@ -8,6 +8,7 @@ import msgspec
 
 from bokilib.records.events import Event, encode
 from bokirsm.model.events import (
+    Checkpoint,
     Claimed,
     Commit,
     Created,
@@ -20,7 +21,7 @@ from bokirsm.model.events import (
     Skipped,
     TimerSet,
 )
-from bokirsm_tools.record_laws import RecordLaws
+from bokirsm_tools.record_laws import RecordLaws, covered
 
 A, B = "g/1/a", "g/2/b"
 OWNED = (Claimed("g", 1, "host-1"), Claimed("g", 2, "host-1"))
@@ -126,3 +127,9 @@ def test_records_of_others_and_damaged_ones() -> None:
     assert laws.records == 0 and laws.broken == []
     laws.read(2, 0, b"\xc1")
     assert "expected a record of version 1" in laws.broken[0]
+
+
+def test_what_checkpoints_cover_is_the_newest_that_they_name() -> None:
+    first, second = Checkpoint("g/1", 7, 0, 1, b""), Checkpoint("g/2", 9, 0, 1, b"")
+    assert covered(encode("p", 0, (second, first))) == 9
+    assert covered(encode("p", 0, BEGUN)) == 0

@@ -60,7 +60,7 @@ class PartitionShot(NamedTuple):
 
 
 class Shots(NamedTuple):
-    """What is written together.
+    """Snapshots and checkpoints that are written together.
 
     Attributes:
         machines: those of the partitions that changed.
