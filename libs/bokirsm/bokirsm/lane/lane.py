@@ -927,6 +927,8 @@ class Lane:
         found: list[PartitionShot] = []
         for one in partitions:
             state = self._states[one]
+            state.fresh = (0, 0)
+            self._since_s.pop(one, None)
             if any(self._state_of(text) != k for text, k in state.touched.items()):
                 continue  # a machine is unreadable, which was logged, or the partition has another owner, or was read again just now
             upto = min(self._delivered[one], self._held.get(one, self._delivered[one] + 1) - 1)
@@ -940,8 +942,6 @@ class Lane:
                 if machine.snapped != machine.state.k and not (gone and state.newest[text] <= covers):
                     machines.append(shot_of_machine(machine, now_ms, old_ms))
             found.append(shot_of_partition(state, covers, now_ms, old_ms))
-            state.fresh = (0, 0)
-            self._since_s.pop(one, None)
         return Shots(machines, found, now_ms)
 
     def _state_of(self, text: str) -> int:
