@@ -73,8 +73,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "bookie/boki_bookie/journal/next_segment.py": "bookie/tests/journal/test_journal.py",
     "metalog/boki_metalog/listed_process.py": "metalog/tests/sequencer/test_sequencer.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
-    "libs/bokirsm/bokirsm/lane/carrying.py": "libs/tests/rsm/test_checkpoint_faults.py",
-    "libs/bokirsm/bokirsm/model/parts.py": "libs/tests/rsm/lane/test_checkpoints.py",
     "libs/bokiflow/bokiflow/history/ends.py": "libs/tests/flow/client/test_terminating.py",
     "libs/bokiflow/bokiflow/worker/upkeep.py": "libs/tests/flow/retention/test_collector.py",
     "libs/bokiflow/bokiflow/execute/inbox.py": "libs/tests/flow/execute/test_executor.py",

@@ -400,8 +400,8 @@ asyncio.run(main())
 class EarlyTimers(asyncio.SelectorEventLoop):
     """A loop whose timers come early, as those of uvloop do that are set at the end of a long turn."""
 
-    def call_later(self, delay: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
-        return super().call_later(delay / 2, *args, **options)
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        return super().call_later(delay / 2, callback, *args, context=context)
 
 
 def test_a_place_that_is_given_up_is_taken_although_timers_come_early() -> None:

@@ -193,7 +193,7 @@ class Works:
         wanted += [(f"fragile-{one}", machines.Fragile, None) for one in range(FRAGILES)]
         wanted += [("parent", machines.Parent, machines.Family(archive))]
         wanted += [(f"reminder-{one}", machines.Reminder, machines.Begin(archive)) for one in ("keeps", "forgets")]
-        near = dict.fromkeys(("node-1", "account-1"), archive)
+        near: dict[str, Ref[Any]] = dict.fromkeys(("node-1", "account-1"), archive)
         refs = await asyncio.gather(
             *(self.surely(partial(rsm.create, cls, init, key=name, near=near.get(name))) for name, cls, init in wanted)
         )

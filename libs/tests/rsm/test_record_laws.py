@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,10 +28,14 @@ OWNED = (Claimed("g", 1, "host-1"), Claimed("g", 2, "host-1"))
 BORN = Inputs("g", (Message(A, kind="K"), Message(A, "E"), Message(A, "E"), Message(B, kind="K")))
 
 
-def broken(*records: tuple[Event, ...] | tuple[str, tuple[Event, ...]]) -> list[str]:
+Events: TypeAlias = tuple[Event, ...]
+
+
+def broken(*records: Events | tuple[str, Events]) -> list[str]:
     """Return what is wrong with records 3, 4 and so on, after two machines were sent events in record 2, by process `p`."""
     laws = RecordLaws("g")
-    for seqnum, record in enumerate([OWNED, (BORN,), *records], start=1):
+    several: list[Any] = [OWNED, (BORN,), *records]
+    for seqnum, record in enumerate(several, start=1):
         by, events = record if isinstance(record[0], str) else ("p", record)
         laws.read(seqnum, 0, encode(by, 0, events))
     return laws.broken

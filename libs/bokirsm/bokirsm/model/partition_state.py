@@ -138,7 +138,7 @@ class PartitionState:
         self.commits: Final[dict[str, list[Commit]]] = {}
         self.newest: Final[dict[str, int]] = {}
         self.records: list[PlacedRecord] = []
-        self.fresh = (0, 0)
+        self.fresh: tuple[int, int] = (0, 0)
         self.kept = KeptParts()
         self.head = 0
         self.checkpoint_ms = 0
