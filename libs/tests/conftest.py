@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from boki.testing import MemoryCluster
+from itests.support.chromium import NO_CHROMIUM, Browser, browsing, chromium
 
 
 class SetClock:
@@ -54,3 +55,18 @@ def dev_url(tmp_path: Path) -> Iterator[str]:
         yield f"boki://{found[0]}"
         process.stdin.close()
         process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield one window of a browser, which the tests of a module share."""
+    with chromium(tmp_path_factory.mktemp("chromium")) as url:
+        if url is None:
+            pytest.skip(NO_CHROMIUM)
+        yield url
+
+
+@pytest.fixture
+async def browser(window: str) -> AsyncIterator[Browser]:
+    async with browsing(window) as one:
+        yield one

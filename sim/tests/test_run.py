@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +28,7 @@ from boki_sim.work.recorder import Recorder
 from boki_sim.world.errors import Refused
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
+from itests.support.two_processes import lines_of_two
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
@@ -52,19 +50,7 @@ print("leak", run_seed(1, "calm", work_s=1.0).digest)
 @pytest.fixture(scope="module")
 def digests() -> list[list[str]]:
     """The lines of two processes with different hash seeds."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", DIGESTS],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed in ("1", "2")
-    ]
-    answers = [process.communicate(timeout=250) for process in started]
-    assert [errors for _, errors in answers] == ["", ""]
-    return [output.splitlines() for output, _ in answers]
+    return list(lines_of_two(DIGESTS))
 
 
 def test_a_seed_is_the_same_run_in_every_process(digests: list[list[str]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Final
 
@@ -12,7 +12,7 @@ from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
 from bokiflow import App, Worker
 from bokiflow_tools.page import PAGE
-from itests.support.chromium import CONTRAST, LIVE, NO_CHROMIUM, PHONE, UNNAMED, Browser, browsing, chromium
+from itests.support.chromium import CONTRAST, LIVE, PHONE, UNNAMED, Browser
 from libs.tests.flow import lives
 from libs.tests.flow.conftest import Inline
 
@@ -20,21 +20,6 @@ pytestmark = pytest.mark.chromium
 
 EVIL: Final = "<script>window.evil = 1</script>\"'><img src=x onerror='window.evil = 2'>"
 TAB, ENTER = "\ue004", "\ue007"
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield one window of the browser, which the tests share."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as url:
-        if url is None:
-            pytest.skip(NO_CHROMIUM)
-        yield url
-
-
-@pytest.fixture
-async def browser(window: str) -> AsyncIterator[Browser]:
-    async with browsing(window) as one:
-        yield one
 
 
 @pytest.fixture

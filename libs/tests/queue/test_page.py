@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
-from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,6 +11,7 @@ from boki_gateway.testing import Requester, running_gateway
 from bokiqueue import Queue
 from bokiqueue.manage import inspection
 from bokiqueue_tools.page import page
+from libs.tests.html_page import Page
 from libs.tests.queue.conftest import Another, SetClock, all_appended
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
@@ -25,27 +23,11 @@ async def requester(cluster: MemoryCluster, clock: SetClock) -> AsyncIterator[Re
         yield one
 
 
-class Elements(HTMLParser):
-    """Names of elements, as a parser of HTML sees them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-
-
 async def look(requester: Requester, status: int = 200, **query: str) -> str:
     """The text of a page."""
     reply = await requester.get("/pages/queue", **query)
     assert reply.status == status, reply.body.decode()
-    html = reply.body.decode()
-    main = html[html.index("<main") : html.index("</main>")]
-    parser = Elements()
-    parser.feed(main)
-    assert not parser.names & {"script", "img"}
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", main)).split())
+    return Page(reply.body.decode()).text
 
 
 async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:

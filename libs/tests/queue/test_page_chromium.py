@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,26 +10,11 @@ from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
 from bokiqueue import Queue
 from bokiqueue_tools.page import PAGE
-from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing, chromium
+from itests.support.chromium import LIVE, PHONE, Browser
 
 pytestmark = pytest.mark.chromium
 
 EVIL = "<script>window.evil = 1</script>\"'><img src=x onerror='window.evil = 2'>"
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One window, which the tests share."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as url:
-        if url is None:
-            pytest.skip(NO_CHROMIUM)
-        yield url
-
-
-@pytest.fixture
-async def browser(window: str) -> AsyncIterator[Browser]:
-    async with browsing(window) as one:
-        yield one
 
 
 @pytest.fixture

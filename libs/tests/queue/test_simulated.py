@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 
 import boki.sim
 from bokiqueue_tools.simulated import QUEUE, program
+from itests.support.two_processes import lines_of_two
 
 pytestmark = [
     pytest.mark.blocking_allowed,
@@ -62,19 +60,7 @@ def _nothing() -> Any:
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Two processes with different hash seeds: no set's order reaches a decision."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", DIGESTS],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed in ("1", "2")
-    ]
-    answers = [process.communicate(timeout=250) for process in started]
-    assert [errors for _, errors in answers] == ["", ""]
-    one, other = [output.splitlines() for output, _ in answers]
+    one, other = lines_of_two(DIGESTS)
     assert len(one) == 3 and one == other
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -18,6 +16,7 @@ from bokilib.records.contribution import Contribution
 from bokirsm import Ref, Rsm
 from bokirsm_tools.page import page
 from libs.tests.conftest import SetClock
+from libs.tests.html_page import Page
 from libs.tests.rsm.operated import APP, Gate, Item, fill, run
 from libs.tests.rsm.test_reading import Newer
 
@@ -35,33 +34,10 @@ async def requester(cluster: MemoryCluster, clock: SetClock) -> AsyncIterator[Re
         yield one
 
 
-class Elements(HTMLParser):
-    """The names of the elements of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-
-
-class Shown:
-    """A page: its HTML, its text without markup, and its links to machines."""
-
-    def __init__(self, html: str) -> None:
-        self.main = html[html.index("<main") : html.index("</main>")]
-        self.text = " ".join(unescape(re.sub(r"<[^>]*>", " ", self.main)).split())
-        self.links = [unescape(link) for link in re.findall(r'href="(/pages/rsm\?[^"]*)"', self.main)]
-        parser = Elements()
-        parser.feed(self.main)
-        assert not parser.names & {"script", "img"}
-
-
-async def look(requester: Requester, status: int = 200, /, **query: str) -> Shown:
+async def look(requester: Requester, status: int = 200, /, **query: str) -> Page:
     reply = await requester.get("/pages/rsm", **query)
     assert reply.status == status, reply.body.decode()
-    return Shown(reply.body.decode())
+    return Page(reply.body.decode())
 
 
 async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:
@@ -90,7 +66,7 @@ async def test_a_book_lists_its_machines_and_filters_them(
     monkeypatch.setattr("bokirsm_tools.page.LIMIT", 4)
     first = await look(requester, book="shop")
     (more,) = [link for link in first.links if "after" in link]
-    behind = Shown((await requester.get(more)).body.decode())
+    behind = Page((await requester.get(more)).body.decode())
     assert "gate" in behind.text and "divider" not in behind.text and "data-events" not in behind.main
 
 
@@ -128,7 +104,7 @@ async def test_a_long_timeline_has_parts(
     monkeypatch.setattr("bokirsm_tools.page.ENTRIES", 3)
     parts = [await look(requester, book="shop", id="counter")]
     while older := [link for link in parts[-1].links if "before" in link]:
-        parts.append(Shown((await requester.get(older[0])).body.decode()))
+        parts.append(Page((await requester.get(older[0])).body.decode()))
         assert "data-events" not in parts[-1].main and "Show what it does now" in parts[-1].text
     rows = [re.findall(r"<tr>(.*?)</tr>", one.main[one.main.index('id="timeline"') :]) for one in (whole, *parts)]
     assert len(parts) == 7 and rows[0][1:] == [row for part in rows[1:] for row in part[1:]]

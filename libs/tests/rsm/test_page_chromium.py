@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,27 +10,12 @@ from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
 from bokirsm import Ref, Rsm
 from bokirsm_tools.page import PAGE
-from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing, chromium
+from itests.support.chromium import LIVE, PHONE, Browser
 from libs.tests.rsm.operated import APP, Gate, Item, fill, run
 
 pytestmark = pytest.mark.chromium
 
 EVIL = "<script>window.evil = 1</script>\"'><img src=x onerror='window.evil = 2'>"
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One window, which the tests share."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as url:
-        if url is None:
-            pytest.skip(NO_CHROMIUM)
-        yield url
-
-
-@pytest.fixture
-async def browser(window: str) -> AsyncIterator[Browser]:
-    async with browsing(window) as one:
-        yield one
 
 
 @pytest.fixture

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 
 import pytest
 
 import boki.sim
 from bokirsm_tools.simulated import RSM, Call, Notes, out_of_order, program, wrong_outcomes
+from itests.support.two_processes import lines_of_two
 
 pytestmark = [
     pytest.mark.blocking_allowed,
@@ -51,19 +49,7 @@ def test_on_a_thousand_models_each_event_is_handled_once() -> None:
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Two processes with different hash seeds: no set's order reaches a decision."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", DIGESTS],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed in ("1", "2")
-    ]
-    answers = [process.communicate(timeout=250) for process in started]
-    assert [errors for _, errors in answers] == ["", ""]
-    one, other = [output.splitlines() for output, _ in answers]
+    one, other = lines_of_two(DIGESTS)
     assert len(one) == 1 and one == other
 
 

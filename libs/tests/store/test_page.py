@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from html import unescape
-from html.parser import HTMLParser
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,6 +13,7 @@ from boki_gateway.testing import Requester, running_gateway
 from bokilib.records.tags import store_object
 from bokistore import BokiStore, Inc
 from bokistore_tools.page import PAGE, RECENT_RECORDS, VERSIONS
+from libs.tests.html_page import Page
 from libs.tests.store.conftest import Another
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
@@ -26,37 +25,21 @@ async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
         yield one
 
 
-class Elements(HTMLParser):
-    """Names of elements and attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.attributes: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        self.attributes.update(name for name, _ in attrs)
-
-
-class PageText:
-    """A page: its HTML, and its text without markup."""
+class PageText(Page):
+    """A page of objects, with the queries of its links."""
 
     def __init__(self, html: str) -> None:
+        super().__init__(html)
         self.html = html
-        self.main = html[html.index("<main") : html.index("</main>")]
-        self.text = " ".join(unescape(re.sub(r"<[^>]*>", " ", self.main)).split())
 
-    def links(self) -> list[dict[str, str]]:
-        """The queries of links to this page."""
-        found = [unescape(link) for link in re.findall(r'href="(/pages/store\?[^"]*)"', self.main)]
-        return [{name: values[0] for name, values in parse_qs(urlsplit(link).query).items()} for link in found]
-
-    def elements(self) -> tuple[set[str], set[str]]:
-        """Names of elements and of attributes, as a parser of HTML sees them."""
-        parser = Elements()
-        parser.feed(self.main)
-        return parser.names, parser.attributes
+    def queries(self) -> list[dict[str, str]]:
+        """Return the queries of its links to pages of objects."""
+        found = [urlsplit(link) for link in self.links]
+        return [
+            {name: values[0] for name, values in parse_qs(link.query).items()}
+            for link in found
+            if link.path == "/pages/store"
+        ]
 
 
 async def look(requester: Requester, status: int = 200, **query: str) -> PageText:
@@ -81,9 +64,9 @@ async def test_a_book(requester: Requester, store: BokiStore) -> None:
     await store.object("cart").inc("n")
     await store.delete("cart")
     shown = await look(requester, book="shop")
-    assert {"book": "shop", "object": "cart"} in shown.links()
-    assert {"book": "shop", "object": "user/ann"} in shown.links()
-    assert {"book": "shop", "collection": "user"} in shown.links()
+    assert {"book": "shop", "object": "cart"} in shown.queries()
+    assert {"book": "shop", "object": "user/ann"} in shown.queries()
+    assert {"book": "shop", "collection": "user"} in shown.queries()
     assert shown.text.index("cart deleted") < shown.text.index("user/ann transaction"), "the newest first"
     assert "Of all 3 records of the book." in shown.text
     start = await store.log.book.now() + 1
@@ -107,11 +90,11 @@ async def test_a_collection_page_by_page(
     first = await look(requester, book="shop", collection="user")
     assert "A collection of the book shop" in first.text
     assert "2 of 3 ids a b Next" in first.text
-    assert {"book": "shop", "object": "user/a"} in first.links()
+    assert {"book": "shop", "object": "user/a"} in first.queries()
     behind = {"book": "shop", "collection": "user", "after": "b"}
-    assert behind in first.links()
+    assert behind in first.queries()
     second = await look_at(requester, behind)
-    assert "1 of 3 ids, from behind b c" in second.text and behind not in second.links()
+    assert "1 of 3 ids, from behind b c" in second.text and behind not in second.queries()
     assert "There is none." in (await look(requester, book="shop", collection="nobody")).text
     await look(requester, 400, book="shop", collection="a/b")
 
@@ -144,7 +127,7 @@ async def test_one_version_and_two(requester: Requester, store: BokiStore) -> No
     one = await look(requester, book="shop", object="cart", at=str(second))
     assert f"from {second - 1} to {second}" in one.text and "~ changed n 1 2" in one.text
     assert "An object of the book shop . Show the newest" in one.text
-    assert {"book": "shop", "object": "cart"} in one.links()
+    assert {"book": "shop", "object": "cart"} in one.queries()
     assert "newest" not in (await look(requester, book="shop", object="cart")).text.replace("newest first", "")
     assert f'id="after-{second}" checked=""' in one.main and f'id="before-{first}" checked=""' in one.main
     for before, after in ((first, third), (third, first)):
@@ -171,7 +154,7 @@ async def test_versions_are_shown_some_at_a_time(requester: Requester, store: Bo
     seqnums = [await cart.send(Inc("n", 1)) for _ in range(VERSIONS + 3)]
     newest = await look(requester, book="shop", object="cart")
     assert newest.main.count('class="choice"') == VERSIONS
-    (older,) = [link for link in newest.links() if "until" in link]
+    (older,) = [link for link in newest.queries() if "until" in link]
     assert older["until"] == str(seqnums[2])
     rest = await look_at(requester, older)
     assert rest.main.count('class="choice"') == 3
@@ -202,18 +185,18 @@ async def test_names_and_values_are_text(requester: Requester, another: Another)
     await store.collection(EVIL.replace("/", ""), dict).create(EVIL, {})
     plain = await look(requester, book="shop")
     pages = [plain]
-    for link in plain.links():
+    for link in plain.queries():
         pages.append(await look_at(requester, link))
     pages.append(await look(requester, book="shop", object=EVIL, before="1"))
     pages.append(await look(requester, book=EVIL, object=EVIL))
     pages.append(await look(requester, 400, book="shop", object=EVIL, at=EVIL))
     assert len(pages) > 5
     for page in pages:
-        names, attributes = page.elements()
+        names, attributes = page.elements, page.attributes
         assert not names & {"script", "img"}
         assert not any(name.startswith("on") for name in attributes)
         assert not {"\x1b", "\u202e"} & set(page.text), "what is read moves no cursor and turns no line"
-    assert any(link.get("object") == EVIL for link in plain.links()), "links lead to exactly that object"
+    assert any(link.get("object") == EVIL for link in plain.queries()), "links lead to exactly that object"
 
 
 async def test_a_book_that_is_a_number(requester: Requester, cluster: MemoryCluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
@@ -14,28 +14,13 @@ from boki_common.cluster_token import parse
 from boki_gateway.testing import Requester, running_gateway
 from bokistore import BokiStore, Inc, Set
 from bokistore_tools.page import PAGE
-from itests.support.chromium import CONTRAST, LIVE, NO_CHROMIUM, PHONE, UNNAMED, Browser, browsing, chromium
+from itests.support.chromium import CONTRAST, LIVE, PHONE, UNNAMED, Browser
 
 pytestmark = pytest.mark.chromium
 
 EVIL: Final = "<script>window.evil = 1</script>\"'><img src=x onerror='window.evil = 2'>"
 TOKEN: Final = "0123456789abcdef-of-the-test"
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One window, which the tests share."""
-    with chromium(tmp_path_factory.mktemp("chromium")) as url:
-        if url is None:
-            pytest.skip(NO_CHROMIUM)
-        yield url
-
-
-@pytest.fixture
-async def browser(window: str) -> AsyncIterator[Browser]:
-    async with browsing(window) as one:
-        yield one
 
 
 @pytest.fixture
