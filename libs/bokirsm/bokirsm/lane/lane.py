@@ -14,6 +14,8 @@
 - `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
   of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
   log, those of later ones from memory.
+- A partition joins with the claim as of which it was read, once for a claim, and only if that is still this host's newest one. One that
+  was lost is left first, with all that is not in the log. So between a claim and what was read no other owner commits unseen.
 - After so many records, bytes or minutes the lane makes a checkpoint of a partition (`checkpoints`), at a moment in which no handler runs
   and no record is in flight or open: its memory is the state of the log then. Handlers run on while the checkpoint is written. Only what
   it covers is trimmed.
@@ -248,8 +250,18 @@ class Lane:
             await self._arrived.wait()
 
     def _join(self, partition: int, claim: int, state: PartitionState, position: int) -> None:
-        """Add a partition that was read up to a position, while no record is in flight."""
-        self._leave(partition, position)
+        """Add a partition that was read up to a position, while no record is in flight.
+
+        Args:
+            partition: one that this lane does not have: what it handled there before would be handled again.
+            claim: the host's newest claim, which was made before the partition was read.
+            state: the partition as of the position.
+            position: where it was read.
+        """
+        assert partition not in self._claims, "a partition joins once for a claim"
+        assert all(partition not in record.partitions for record in self._records), (
+            "commits have a claim that they expect"
+        )
         state.keeps_commits = False
         self._claims[partition] = claim
         self._delivered[partition] = position
@@ -346,16 +358,14 @@ class Lane:
         while self._open:
             try:
                 await self._owner.refresh()
-                mine = [one for one in kept if one in self._owner.mine]
-                if mine and (
-                    claim or (len(mine) == len(kept) and all(self._owner.mine[one] == kept[one] for one in mine))
-                ):
+                mine = {one: self._owner.mine[one] for one in kept if one in self._owner.mine}
+                if mine and (claim or mine == kept):
                     claim = True
-                    if not await self._owner.claim(mine):
-                        continue  # another host claimed some of them: the newest claims were read
-                    claim, kept = False, dict.fromkeys(mine, 0)
+                    if await self._owner.claim(list(mine)):
+                        claim, kept = False, dict.fromkeys(mine, 0)
+                    continue  # the newest claims are read again: another host may have claimed some
                 position = await self._log.book.now(consistency="linearizable")
-                states = await self._load(mine, position)
+                states = await self._load(list(mine), position)
             except BokiError as error:
                 if error.definite and not error.retryable and not isinstance(error, Trimmed):
                     raise
@@ -363,8 +373,8 @@ class Lane:
                 await asyncio.sleep(pause.next())
                 continue
             for one, state in states.items():
-                if one in self._owner.mine:
-                    self._join(one, self._owner.mine[one], state, position)
+                if self._owner.mine.get(one) == mine[one]:  # else another owner may have committed above the position
+                    self._join(one, mine[one], state, position)
             self._schedule()
             return
 
@@ -960,9 +970,11 @@ class Lane:
     async def _claim_again(self, partitions: Sequence[int]) -> None:
         async with self._turn:
             mine = [one for one in partitions if self._claims.get(one) == self._owner.mine.get(one, -1)]
-            if self._open and mine and await self._owner.claim(mine):
-                self._claims.update({one: self._owner.mine[one] for one in mine if one in self._owner.mine})
-                await self._log.book.trim([(self._owner.fences[one], self._claims[one]) for one in mine])
+            seqnum = await self._owner.claim(mine) if self._open and mine else 0
+            if seqnum:
+                again = [one for one in mine if self._owner.mine.get(one) == seqnum]
+                self._claims.update(dict.fromkeys(again, seqnum))  # a newer claim of one that was lost needs a new read
+                await self._log.book.trim([(self._owner.fences[one], seqnum) for one in again])
 
 
 def _of(machine: LaneMachine, commit: Commit) -> Commit:
