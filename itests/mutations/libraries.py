@@ -411,6 +411,11 @@ a lane joins with a claim twice
 bokirsm libs/tests/rsm/lane/test_claims.py::test_claims_lost_and_made_again_under_a_record_in_flight_join_once
 -            states = {one: state for one, state in states.items() if one not in self._claims}
 
+a decision that is read before the answer of its fault's append is lost
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_read_before_the_answer_of_the_append
+-            if record.seqnum > self._newest_own and self._in_flight is not None:
++            if False:
+
 a partition of machines that moves brings events that were taken
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
 -else took, None)

@@ -6,6 +6,8 @@
 
 - While a record is in flight, the lane handles on, on the state that its handlers left. All of that is the next record, so a record costs
   one append whatever it contains.
+- Records of the lane are applied in the order of the log: one that is read before the answer of its append is applied when it is read, so
+  that a decision about its fault, which is above it, finds the fault.
 - Answers are part of the record: their processes read them in the log.
 - After a Conflict the lane reads which partitions it still owns. It forgets all that is not in the log, and reads these again.
 - An append whose outcome can never be known is fenced: the lane claims its partitions again, so that the append is in the log by then or
@@ -150,6 +152,10 @@ class Lane:
         self._ready: Final[dict[str, None]] = {}
         """Machines that may have work, in order."""
         self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
+        self._in_flight: LaneRecord | None = None
+        """The record whose append has no answer yet, and that was not read yet."""
+        self._newest_own = 0
+        """The seqnum of the newest record of this lane that was applied."""
         self._sender: asyncio.Task[None] | None = None
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._timers: Final[list[_Due]] = []
@@ -349,6 +355,7 @@ class Lane:
                 expected a claim that is not the newest: it is a claim of this host whose outcome it did not learn.
         """
         kept = dict(self._claims)
+        self._in_flight = None
         for one in kept:
             self._leave(one, 0)
         self._spans.clear()  # all is followed from a position above the lane's own records
@@ -470,6 +477,8 @@ class Lane:
         self._arrived.set()
         events = PICKER.of(record.seqnum, item.envelope)
         if is_own(record.seqnum, events, self._spans):
+            if record.seqnum > self._newest_own and self._in_flight is not None:
+                self._appended(record.seqnum, self._in_flight)  # the answer of its append is late
             return
         state = self._states[partition]
         faults = dict(state.faults)
@@ -802,13 +811,16 @@ class Lane:
         if not self._records:
             self._records.append(LaneRecord(self._app.name))
         try:
-            seqnum = await self._append(record.contribution(self._claims))
+            part = record.contribution(self._claims)
+            self._in_flight = record
+            seqnum = await self._append(part)
+            if seqnum and self._in_flight is record:
+                self._appended(seqnum, record)
         except Exception as error:
             self.fail(error)  # what the lane handled since builds on this record
             raise
-        if seqnum:
-            record.appended(seqnum)
-            self._appended(seqnum, record)
+        finally:
+            self._in_flight = None
 
     async def _append(self, part: Contribution) -> int:
         """Append what expects claims of this lane. The caller has the turn.
@@ -841,7 +853,9 @@ class Lane:
             await asyncio.sleep(pause.next())
 
     def _appended(self, seqnum: int, record: LaneRecord) -> None:
-        """Apply a record of this lane to the partitions that it concerns."""
+        """Apply a record of this lane to the partitions that it concerns: its append returned, or it was read."""
+        self._in_flight, self._newest_own = None, seqnum
+        record.appended(seqnum)
         events = record.events()
         concerned = dict.fromkeys([*record.partitions, *(partition_of_ref(one.message.to)[1] for one in record.sent)])
         for partition in concerned:

@@ -1,0 +1,97 @@
+"""Faults of machines while partitions move and answers of appends are late: each is decided, and says so to those who ask."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
+from bokilib.append.log import Log
+from bokilib.records.contribution import Contribution
+from bokirsm import App, Ask, Event, Host, Machine, MachineFaulted, Ref, Register, Rsm, State
+from bokirsm.model.events import Faulted
+
+FAIL = {"on": True}
+
+
+@pytest.fixture(autouse=True)
+def failing() -> None:
+    FAIL["on"] = True
+
+
+class Do(Event):
+    text: str
+
+
+class Story(Ask[list[str]]):
+    pass
+
+
+class Doer(Machine[Do | Story]):
+    """A machine that fails at "bad", until a test mends it."""
+
+    story: Register[list[str]] = Register([])
+    run = State(start=True)
+
+    @run.on(Do)
+    def do(self, e: Do) -> None:
+        if e.text == "bad" and FAIL["on"]:
+            raise ValueError("bad")
+        self.story.append(e.text)
+
+    @run.on(Story)
+    def tell(self, e: Story) -> None:
+        self.reply(e, self.story)
+
+
+APP = App("doers", [Doer])
+
+
+async def host_of(cluster: MemoryCluster, name: str, app: App = APP) -> Host:
+    return Host(app, Log((await cluster.connect()).book("b")), name=name, stuck_after_s=None, lease_s=1.0)
+
+
+async def rsm_of(cluster: MemoryCluster, app: App = APP) -> Rsm:
+    return Rsm(app, (await cluster.connect()).book("b"))
+
+
+async def until_faulted(rsm: Rsm, ref: Ref[Do | Story]) -> None:
+    while True:
+        try:
+            await rsm.ask(Story().to(ref), timeout_s=1.0)
+        except MachineFaulted:
+            return
+        except TimeoutError:
+            pass
+
+
+@in_virtual_time
+async def test_a_resume_counts_that_is_read_before_the_answer_of_the_append() -> None:
+    """The record of the fault is in the log, and read, while the answer of its append is late."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        rsm = await rsm_of(cluster)
+        host = await host_of(cluster, "one")
+        async with rsm, host:
+            ref = await rsm.create(Doer, key="d")
+            assert await rsm.ask(Story().to(ref)) == []
+            append, late = host._log.append, asyncio.Event()
+
+            async def slow(part: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+                seqnum = await append(part, seen=seen, settle=settle)
+                if any(isinstance(event, Faulted) for event in part.events):
+                    await late.wait()
+                return seqnum
+
+            host._log.append = slow  # type: ignore[method-assign]
+            await rsm.send(ref, Do("bad"))
+            await let_pass(1.0)
+            FAIL["on"] = False
+            await rsm.resume(ref)
+            await let_pass(1.0)
+            late.set()
+            assert await rsm.ask(Story().to(ref), timeout_s=60.0) == ["bad"]
+            state = host.lane._states[ref.partition]
+            assert not state.pending and not state.faults, "the memory is the state of the log"
