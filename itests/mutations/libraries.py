@@ -416,6 +416,11 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_re
 -            if record.seqnum > self._newest_own and self._in_flight is not None:
 +            if False:
 
+the fault of a creation that was skipped stays open
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_after_a_skipped_creation_the_next_host_drops_events
+-            if machine in self.faults and self.faults[machine].message in taken:
++            if False:
+
 a partition of machines that moves brings events that were taken
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
 -else took, None)

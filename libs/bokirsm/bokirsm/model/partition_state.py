@@ -9,7 +9,8 @@
 - Applying records again that a checkpoint contains changes nothing: it is as of `covers`, and may know more.
 - Records up to `covers` are trimmed, so a checkpoint carries what is pending there. To carry little, `covers` stays below the first message
   that is pending, unless the message is old, or what is carried is little beside what is trimmed (`next_covers`).
-- A fault is open until a commit of its machine, or a decision to resume it. A decision names the fault: a later fault stays open.
+- A fault is open until a commit of its machine, or a decision to resume it. A decision names the fault: a later fault stays open. A commit
+  that only takes messages ends the fault whose message it takes: that of a creation that was skipped.
 """
 
 from __future__ import annotations
@@ -208,9 +209,12 @@ class PartitionState:
 
     def _commit(self, commit: Commit, seqnum: int) -> None:
         machine = commit.id
-        for took in commit.took:
-            self.pending.pop(MessageId(seqnum, took.number) if took.seqnum == SAME_RECORD else took, None)
+        taken = [MessageId(seqnum, one.number) if one.seqnum == SAME_RECORD else one for one in commit.took]
+        for took in taken:
+            self.pending.pop(took, None)
         if commit.k == DROPPED:
+            if machine in self.faults and self.faults[machine].message in taken:
+                del self.faults[machine]
             return
         self.touched[machine] = max(commit.k, self.touched.get(machine, 0))
         self.newest[machine] = seqnum

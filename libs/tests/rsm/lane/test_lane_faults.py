@@ -79,9 +79,9 @@ async def test_a_resume_counts_that_is_read_before_the_answer_of_the_append() ->
             assert await rsm.ask(Story().to(ref)) == []
             append, late = host._log.append, asyncio.Event()
 
-            async def slow(part: Contribution, *, seen: int = 0, settle: bool = False) -> int:
-                seqnum = await append(part, seen=seen, settle=settle)
-                if any(isinstance(event, Faulted) for event in part.events):
+            async def slow(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+                seqnum = await append(one, seen=seen, settle=settle)
+                if any(isinstance(event, Faulted) for event in one.events):
                     await late.wait()
                 return seqnum
 
@@ -95,3 +95,21 @@ async def test_a_resume_counts_that_is_read_before_the_answer_of_the_append() ->
             assert await rsm.ask(Story().to(ref), timeout_s=60.0) == ["bad"]
             state = host.lane._states[ref.partition]
             assert not state.pending and not state.faults, "the memory is the state of the log"
+
+
+@in_virtual_time
+async def test_after_a_skipped_creation_the_next_host_drops_events() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        rsm = await rsm_of(cluster)
+        async with rsm:
+            async with await host_of(cluster, "one") as one:
+                ref = await rsm.create(Doer, Do("bad"), key="d")
+                await let_pass(1.0)
+                await rsm.skip(ref)
+                await let_pass(1.0)
+                await one.lane.settled()
+                assert not one.lane._states[ref.partition].faults
+            async with await host_of(cluster, "two") as two:
+                await rsm.send(ref, Do("good"))
+                await let_pass(5.0)
+                assert two.lane.dropped == 1
