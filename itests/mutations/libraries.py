@@ -421,6 +421,11 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_after_a_skipped_creation_t
 -            if machine in self.faults and self.faults[machine].message in taken:
 +            if False:
 
+a timer of a lost record fires for that of the next attempt
+bokirsm libs/tests/rsm/lane/test_timers.py::test_a_timer_of_a_lost_record_does_not_fire_for_the_next_one
+-        if timer is None or item.times != (timer.set_ms, timer.due_ms, timer.k):
++        if timer is None or item.times.k != timer.k:
+
 a partition of machines that moves brings events that were taken
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
 -else took, None)
@@ -428,7 +433,7 @@ bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_o
 
 a timer of a machine fires although it was set again
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
--        if timer is None or timer.k != item.k:
+-        if timer is None or item.times != (timer.set_ms, timer.due_ms, timer.k):
 +        if timer is None:
 
 a timer of a machine fires although it was cancelled

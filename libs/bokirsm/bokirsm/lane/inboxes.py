@@ -11,7 +11,7 @@ from bokirsm.machine.handling import Work, reaction
 from bokirsm.machine.refs import Ref
 from bokirsm.model.lane_record import InboxMessage
 from bokirsm.model.machine_state import MachineState
-from bokirsm.model.partition_state import OpenFault
+from bokirsm.model.partition_state import OpenFault, TimerTimes
 from bokirsm.model.parts import KeptParts
 
 
@@ -20,11 +20,12 @@ class Firing(NamedTuple):
 
     Attributes:
         name: of the timer.
-        k: the number of the commit that set it. It tells the timer from later ones of the name.
+        times: its times, and the number of the commit that set it. They tell the timer from later ones of the name, and from one that was
+            set by a commit of the same number whose record is not in the log.
     """
 
     name: str
-    k: int
+    times: TimerTimes
 
 
 Item: TypeAlias = InboxMessage | Firing
@@ -129,7 +130,7 @@ class LaneMachine:
         if isinstance(item, InboxMessage):
             return Work(item.message.event, item.message.body, creates=bool(item.message.kind))
         timer = self.state.timers.get(item.name) if self.state is not None else None
-        if timer is None or timer.k != item.k:
+        if timer is None or item.times != (timer.set_ms, timer.due_ms, timer.k):
             return None
         return Work(timer.event, timer.body, timer=item.name)
 
@@ -144,7 +145,7 @@ class LaneMachine:
     def bring_forward(self, fault: OpenFault) -> bool:
         """Make the item of a fault the first one of the inbox; return False if it is not here (its timer has to fire again)."""
         for item in (*self.inbox, *self.deferred):
-            is_timer = isinstance(item, Firing) and item.name == fault.timer
+            is_timer = isinstance(item, Firing) and item.name == fault.timer and self._work(item) is not None
             if is_timer or (isinstance(item, InboxMessage) and (item.seqnum, item.number) == fault.message):
                 (self.inbox if item in self.inbox else self.deferred).remove(item)
                 self.inbox.appendleft(item)

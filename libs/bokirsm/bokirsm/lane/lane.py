@@ -510,7 +510,7 @@ class Lane:
     def _set_timer(self, machine: str, name: str, times: TimerTimes) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + left_ms(times.due_ms, times.set_ms, self._log.now_ms()) / 1_000
-        heapq.heappush(self._timers, _Due(due_s, next(self._order), machine, Firing(name, times.k)))
+        heapq.heappush(self._timers, _Due(due_s, next(self._order), machine, Firing(name, times)))
         if self._timers[0].due_s == due_s:
             self._set_alarm(loop)
 
@@ -528,7 +528,7 @@ class Lane:
             if state is None or not state.has(due.machine):
                 continue
             machine = self._machine(due.machine)
-            machine.inbox.append(due.firing)  # one that rang before is recognised by its number when it is handled
+            machine.inbox.append(due.firing)  # one that is set no more is recognised when it is handled
             self._ready[machine.text] = None
         self._set_alarm(loop)
         self._schedule()

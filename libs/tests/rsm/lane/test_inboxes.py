@@ -7,7 +7,7 @@ from bokirsm.machine.declaration import Reaction
 from bokirsm.model.events import Message, MessageId, TimerSet
 from bokirsm.model.lane_record import TIMER, InboxMessage
 from bokirsm.model.machine_state import MachineState
-from bokirsm.model.partition_state import OpenFault
+from bokirsm.model.partition_state import OpenFault, TimerTimes
 from libs.tests.rsm.words import Counter
 
 DECLARATION = Counter.declaration
@@ -37,10 +37,12 @@ def test_deferred_items_come_first_once_the_state_is_another() -> None:
 def test_only_the_timer_that_is_set_fires() -> None:
     machine = inbox_of()
     assert machine.state is not None
-    machine.state.timers["t"] = TimerSet("t", 4, event="Init")
-    machine.inbox.extend([Firing("t", 3), Firing("gone", 1), Firing("t", 4)])
+    machine.state.timers["t"] = TimerSet("t", 4, 100, 200, event="Init")
+    is_set = Firing("t", TimerTimes(100, 200, 4))
+    others = [TimerTimes(100, 200, 3), TimerTimes(90, 200, 4), TimerTimes(100, 150, 4)]
+    machine.inbox.extend([Firing("gone", is_set.times), *(Firing("t", one) for one in others), is_set])
     found = machine.next_work(DECLARATION)
-    assert found is not None and found.item == Firing("t", 4) and found.work.timer == "t"
+    assert found is not None and found.item is is_set and found.work.timer == "t"
 
 
 def test_the_item_of_a_fault_comes_first() -> None:
@@ -49,6 +51,10 @@ def test_the_item_of_a_fault_comes_first() -> None:
     assert machine.bring_forward(OpenFault(5, MessageId(10, 0), "", "Word", "error"))
     assert names(list(machine.inbox)) == ["Word", "Init"] and not machine.deferred
     assert not machine.bring_forward(OpenFault(5, MessageId(TIMER, 0), "t", "Word", "error"))
-    machine.inbox.append(Firing("t", 1))
+    assert machine.state is not None
+    machine.state.timers["t"] = TimerSet("t", 1, 100, 200, event="Init")
+    machine.inbox.extend([Firing("t", TimerTimes(90, 190, 1)), Firing("t", TimerTimes(100, 200, 1))])
     assert machine.bring_forward(OpenFault(5, MessageId(TIMER, 0), "t", "Word", "error"))
-    assert names(list(machine.inbox)) == ["t", "Word", "Init"]
+    assert names(list(machine.inbox)) == ["t", "Word", "Init", "t"]
+    found = machine.next_work(None)
+    assert found is not None and found.work.timer == "t", "the one that is set"
