@@ -335,6 +335,9 @@ class Lane:
                 return seqnum > 0
         finally:
             self._closing.difference_update(partitions)
+            for machine in self._machines.values():  # those of partitions that are not released
+                if machine.ref.partition in partitions and machine.fault is not None:
+                    self._answer_faulted(machine, machine.messages())
             self._schedule_all(partitions)
 
     def lost(self) -> None:
@@ -767,6 +770,9 @@ class Lane:
         return tuple(found)
 
     def _answer_faulted(self, machine: LaneMachine, messages: Sequence[InboxMessage]) -> None:
+        """Answer questions to a machine with a fault. In a partition that is released, its next owner does so."""
+        if machine.ref.partition in self._closing:
+            return
         replies = self._askers(machine, messages)
         if replies:
             self._add(Commit(machine.text, DROPPED, replies=replies), None)

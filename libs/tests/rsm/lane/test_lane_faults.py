@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
 from boki.testing import MemoryCluster
+from boki_common.errors import Unreachable
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
@@ -113,3 +115,51 @@ async def test_after_a_skipped_creation_the_next_host_drops_events() -> None:
                 await rsm.send(ref, Do("good"))
                 await let_pass(5.0)
                 assert two.lane.dropped == 1
+
+
+@in_virtual_time
+async def test_a_machine_with_a_fault_says_so_after_it_moved() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with await rsm_of(cluster) as rsm:
+            async with await host_of(cluster, "one"):
+                ref = await rsm.create(Doer, key="d")
+                await rsm.send(ref, Do("bad"))
+                await until_faulted(rsm, ref)
+            asking = asyncio.create_task(rsm.ask(Story().to(ref), timeout_s=60.0))  # while no host runs
+            await let_pass(1.0)
+            async with await host_of(cluster, "two"):
+                with pytest.raises(MachineFaulted):
+                    await asking
+
+
+@pytest.mark.parametrize("released", [True, False])
+@in_virtual_time
+async def test_a_question_during_a_release_is_answered_by_the_owner(released: bool) -> None:
+    """The machine has a fault, and the question comes while the release of its partition is in flight."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        rsm, host = await rsm_of(cluster), await host_of(cluster, "one")
+        async with rsm, host:
+            ref = await rsm.create(Doer, key="d")
+            await rsm.send(ref, Do("bad"))
+            await until_faulted(rsm, ref)
+            release, begun, asked = host._owner.release, asyncio.Event(), asyncio.Event()
+
+            async def slow(beside: Contribution, partitions: Collection[int] | None = None) -> int:
+                begun.set()
+                await asked.wait()
+                if released:
+                    return await release(beside, partitions)
+                raise Unreachable("the test refused the release")
+
+            host._owner.release = slow  # type: ignore[method-assign]
+            giving = asyncio.create_task(host.lane.give([ref.partition], release=Contribution()))
+            await begun.wait()
+            asking = asyncio.create_task(rsm.ask(Story().to(ref), timeout_s=60.0))
+            await let_pass(0.5)
+            asked.set()
+            host._owner.release = release  # type: ignore[method-assign]
+            (given,) = await asyncio.gather(giving, return_exceptions=True)
+            assert isinstance(given, bool) is released
+            with pytest.raises(MachineFaulted):
+                await asking
+            assert host.failed is None
