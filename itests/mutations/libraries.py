@@ -426,10 +426,27 @@ bokirsm libs/tests/rsm/lane/test_timers.py::test_a_timer_of_a_lost_record_does_n
 -        if timer is None or item.times != (timer.set_ms, timer.due_ms, timer.k):
 +        if timer is None or item.times.k != timer.k:
 
+a handler may answer more processes than a record has tags
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_answers_to_too_many_processes_are_a_fault_of_their_machine_alone
+-        if streams > RECORD_TAGS:
++        if False:
+
+a fault answers all who wait by one event
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_fault_answers_more_processes_than_a_record_has_tags
+-        event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies[:ANSWERS])
++        event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies)
+
+a question is answered while the partition of its faulted machine is released
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_question_during_a_release_is_answered_by_the_owner
+-        if machine.ref.partition in self._closing:
+-            return
+-        replies = self._askers(machine, messages)
++        replies = self._askers(machine, messages)
+
 a partition of machines that moves brings events that were taken
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
--else took, None)
-+else MessageId(0, 0), None)
+-if one.seqnum == SAME_RECORD else one for one in commit.took]
++if one.seqnum == SAME_RECORD else MessageId(0, 0) for one in commit.took]
 
 a timer of a machine fires although it was set again
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing

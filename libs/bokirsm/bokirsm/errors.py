@@ -53,8 +53,8 @@ class CommitTooLarge(InvalidArgument):
     """A handler changed and sent more than one record can take. Do less at once: `first` and timers continue in the next handler.
 
     Attributes:
-        expected: the most bytes of one handler.
-        found: the bytes of this one.
+        expected: the most bytes of one handler, or the most partitions and asking processes together.
+        found: those of this one.
     """
 
 

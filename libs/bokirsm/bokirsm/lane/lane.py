@@ -89,6 +89,10 @@ NEARLY: Final = 0.5
 """A checkpoint that is made takes along the partitions that have so much of the way to theirs behind them."""
 STACK_CHARS: Final = 4_000
 STACK_FRAMES: Final = 20
+ERROR_CHARS: Final = 1_000
+"""Characters of the error of a fault: each answer to an asker has them."""
+ANSWERS: Final = 64
+"""Answers of a fault in one event, which fits a record with them."""
 
 T = TypeVar("T")
 
@@ -745,18 +749,21 @@ class Lane:
             advice="await rsm.resume(machine) tries the event again, await rsm.skip(machine) drops it",
         )
         id = MessageId(TIMER if timer else 0, 0)
-        machine.fault = OpenFault(0, id, timer, found.work.event, str(failed))
+        text = str(failed)[:ERROR_CHARS]
+        machine.fault = OpenFault(0, id, timer, found.work.event, text)
         stack = users_traceback(cause, STACK_FRAMES)[-STACK_CHARS:]
-        event = Faulted(machine.text, id, timer, found.work.event, str(failed), stack, self._askers(machine, None))
+        replies = self._askers(machine, machine.messages())
+        event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies[:ANSWERS])
         self._add(event, item if isinstance(item, InboxMessage) else None)
+        self._answer(machine, replies[ANSWERS:])
 
-    def _askers(self, machine: LaneMachine, messages: Sequence[InboxMessage] | None) -> tuple[Reply, ...]:
+    def _askers(self, machine: LaneMachine, messages: Sequence[InboxMessage]) -> tuple[Reply, ...]:
         """Return answers to the questions that wait for a machine with a fault."""
         declaration = self._declaration(machine)[1]
         assert machine.fault is not None
         text = encode([machine.text, machine.fault.error])
         found = []
-        for one in machine.messages() if messages is None else messages:
+        for one in messages:
             codec = declaration.events.get(one.message.event) if declaration is not None else None
             kind = declaration.accepts.get(one.message.event) if declaration is not None else None
             if codec is None or kind is None or not issubclass(kind, Ask):
@@ -775,8 +782,13 @@ class Lane:
             return
         replies = self._askers(machine, messages)
         if replies:
-            self._add(Commit(machine.text, DROPPED, replies=replies), None)
+            self._answer(machine, replies)
             self._begin_sending()
+
+    def _answer(self, machine: LaneMachine, replies: Sequence[Reply]) -> None:
+        """Add answers of a fault, by so many events that each fits a record."""
+        for at in range(0, len(replies), ANSWERS):
+            self._add(Commit(machine.text, DROPPED, replies=tuple(replies[at : at + ANSWERS])), None)
 
     def _skip(self, machine: LaneMachine, fault: OpenFault) -> bool:
         """Drop the event of a fault, if a person decided so."""

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 import msgspec
 
 from boki_common.errors import BokiError
+from boki_common.limits import RECORD_TAGS
 from bokilib.errors import NotEncodable
 from bokilib.records.contribution import ATOMIC_BYTES
 from bokirsm.errors import (
@@ -36,6 +37,7 @@ from bokirsm.machine.refs import Ref, child
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event, encode, name_of
 from bokirsm.model.events import Commit, Message, Reply, TimerSet
+from bokirsm.model.lane_record import streams_of
 from bokirsm.model.machine_state import MachineState
 
 STEPS: Final = 1_000
@@ -323,6 +325,14 @@ class Handling:
                 "a later handler, by self.send(self.me, …)",
                 expected=COMMIT_BYTES,
                 found=size,
+            )
+        streams = streams_of(commit)
+        if streams > RECORD_TAGS:
+            raise CommitTooLarge(
+                f"expected a handler to send to partitions and answer processes, together at most {RECORD_TAGS}, found {streams}: do a "
+                "part of it, and continue in a later handler, by self.send(self.me, …)",
+                expected=RECORD_TAGS,
+                found=streams,
             )
         return commit
 

@@ -102,7 +102,7 @@ class LaneRecord:
         return list(self._partitions)
 
     def fits(self, event: Commit | Faulted) -> bool:
-        """Return whether an event fits into this record. Any one event fits into an empty record."""
+        """Return whether an event fits into this record. Any one event fits into an empty record: its maker keeps the bounds of one."""
         if not self._events:
             return True
         targets, processes = _targets(event), _processes(event.replies)
@@ -188,6 +188,11 @@ def is_own(seqnum: int, events: Iterable[AnyEvent], spans: Mapping[int, Sequence
             if any(first < seqnum and (last is None or seqnum < last) for first, last in spans.get(partition, ())):
                 return True
     return False
+
+
+def streams_of(event: Commit | Faulted) -> int:
+    """Return the number of streams that an event joins: those of partitions, and those of processes that get answers."""
+    return len({*_targets(event)}) + len({*_processes(event.replies)})
 
 
 def size_of(event: Commit | Faulted) -> int:

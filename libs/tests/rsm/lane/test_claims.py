@@ -130,7 +130,7 @@ async def test_claims_lost_and_made_again_under_a_record_in_flight_join_once() -
             delivered = host.lane._delivered_up_to
 
             async def slowly(position: int) -> None:
-                await asyncio.sleep(0.05)  # a read of the log takes a moment, as over a network
+                await let_pass(0.05)  # a read of the log takes a moment, as over a network
                 await delivered(position)
 
             host.lane._delivered_up_to = slowly  # type: ignore[method-assign]

@@ -13,6 +13,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.records.contribution import Contribution
+from bokilib.records.tags import rsm_replies
 from bokirsm import App, Ask, Event, Host, Machine, MachineFaulted, Ref, Register, Rsm, State
 from bokirsm.model.events import Faulted
 
@@ -49,7 +50,36 @@ class Doer(Machine[Do | Story]):
         self.reply(e, self.story)
 
 
+class Open(Event):
+    fails: bool = False
+
+
+class Wait(Ask[int]):
+    pass
+
+
+class Gate(Machine[Open | Wait]):
+    """A machine that answers all who wait at once."""
+
+    waiting: Register[list[Wait]] = Register([])
+    run = State(start=True)
+
+    @run.on(Wait)
+    def wait(self, e: Wait) -> None:
+        self.waiting.append(e)
+
+    @run.on(Open)
+    def open(self, e: Open) -> None:
+        assert not e.fails, "x" * 1_000_000
+        for one in self.waiting:
+            self.reply(one, 1)
+        self.waiting = []
+
+
 APP = App("doers", [Doer])
+GATES = App("gates", [Gate])
+MANY = 300
+"""More processes than a record has tags."""
 
 
 async def host_of(cluster: MemoryCluster, name: str, app: App = APP) -> Host:
@@ -119,17 +149,16 @@ async def test_after_a_skipped_creation_the_next_host_drops_events() -> None:
 
 @in_virtual_time
 async def test_a_machine_with_a_fault_says_so_after_it_moved() -> None:
-    async with MemoryCluster(clock=LoopClock()) as cluster:
-        async with await rsm_of(cluster) as rsm:
-            async with await host_of(cluster, "one"):
-                ref = await rsm.create(Doer, key="d")
-                await rsm.send(ref, Do("bad"))
-                await until_faulted(rsm, ref)
-            asking = asyncio.create_task(rsm.ask(Story().to(ref), timeout_s=60.0))  # while no host runs
-            await let_pass(1.0)
-            async with await host_of(cluster, "two"):
-                with pytest.raises(MachineFaulted):
-                    await asking
+    async with MemoryCluster(clock=LoopClock()) as cluster, await rsm_of(cluster) as rsm:
+        async with await host_of(cluster, "one"):
+            ref = await rsm.create(Doer, key="d")
+            await rsm.send(ref, Do("bad"))
+            await until_faulted(rsm, ref)
+        asking = asyncio.create_task(rsm.ask(Story().to(ref), timeout_s=60.0))  # while no host runs
+        await let_pass(1.0)
+        async with await host_of(cluster, "two"):
+            with pytest.raises(MachineFaulted):
+                await asking
 
 
 @pytest.mark.parametrize("released", [True, False])
@@ -163,3 +192,45 @@ async def test_a_question_during_a_release_is_answered_by_the_owner(released: bo
             with pytest.raises(MachineFaulted):
                 await asking
             assert host.failed is None
+
+
+def waits_of_processes() -> list[Wait]:
+    """Return questions, each of another process."""
+    return [Wait(asker=f"{number:024x}/1") for number in range(MANY)]
+
+
+@in_virtual_time
+async def test_answers_to_too_many_processes_are_a_fault_of_their_machine_alone() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        rsm, host = await rsm_of(cluster, GATES), await host_of(cluster, "one", GATES)
+        async with rsm, host:
+            gate, other = await rsm.create(Gate, key="gate"), await rsm.create(Gate, key="other")
+            await rsm.send_many([(gate, one) for one in waits_of_processes()])
+            await rsm.send(gate, Open())
+            with pytest.raises(MachineFaulted, match=r"CommitTooLarge.*at most 255, found 301"):
+                while True:
+                    await rsm.ask(Wait().to(gate), timeout_s=1.0)
+            waiting = asyncio.create_task(rsm.ask(Wait().to(other)))
+            await let_pass(1.0)
+            await rsm.send(other, Open())
+            assert await waiting == 1 and host.failed is None
+
+
+@in_virtual_time
+async def test_a_fault_answers_more_processes_than_a_record_has_tags() -> None:
+    """The answers, and the text of the error, are bounded for each record: no host of the group stops."""
+    async with MemoryCluster(clock=LoopClock()) as cluster, await rsm_of(cluster, GATES) as rsm:
+        async with await host_of(cluster, "one", GATES) as one:
+            gate = await rsm.create(Gate, key="gate")
+            await rsm.send_many([(gate, Open(fails=True)), *((gate, wait) for wait in waits_of_processes())])
+            with pytest.raises(MachineFaulted, match="xxx"):
+                await rsm.ask(Wait().to(gate), timeout_s=60.0)
+            await one.lane.settled()
+            assert one.failed is None
+        last = f"{MANY - 1:024x}"
+        assert await rsm.log.book.read_prev(rsm_replies(last)) is not None
+        async with await host_of(cluster, "two", GATES) as two:
+            with pytest.raises(MachineFaulted, match="xxx"):
+                await rsm.ask(Wait().to(gate), timeout_s=60.0)
+            await two.lane.settled()
+            assert two.failed is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict
 from boki_common.testing.virtual_time import let_pass
@@ -59,7 +57,7 @@ async def test_a_timer_of_a_lost_record_does_not_fire_for_the_next_one() -> None
             async def losing(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
                 if not lost and any(getattr(event, "timers", ()) for event in one.events):
                     lost.append(one)
-                    await asyncio.sleep(0.9)
+                    await let_pass(0.9)
                     raise Conflict("another partition of the record has another owner")
                 return await append(one, seen=seen, settle=settle)
 
