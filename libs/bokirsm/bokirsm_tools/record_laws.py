@@ -157,7 +157,7 @@ class RecordLaws:
         return number
 
     def _is_copy(self, to: str, dedup: str, time_ms: int) -> bool:
-        key = (to.rpartition("/")[0], dedup)  # of a partition
+        key = (to, dedup)
         first_ms = self._dedup.get(key)
         if first_ms is not None and time_ms - first_ms <= DEDUP_MS:
             return True

@@ -168,7 +168,7 @@ class Rsm:
         Args:
             to: the machine.
             event: what it accepts.
-            dedup_id: of several events to a partition with one id, within five minutes, the first is handled.
+            dedup_id: of several events to one machine with one id, within five minutes, the first is handled.
 
         Returns:
             The seqnum of the record.

@@ -62,7 +62,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
         event: the stored name of the event; "" if a machine is created without one.
         body: the encoded event.
         kind: the stored name of the class to create; "" if the machine exists.
-        dedup: an id of the sender: of two messages to a partition with one id the second is dropped.
+        dedup: an id of the sender: of two messages to a machine with one id the second is dropped.
         digest: of a creation with a key: a hash of its class and first event.
     """
 

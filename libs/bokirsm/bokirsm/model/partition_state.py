@@ -5,7 +5,7 @@
 
 - *Pending* messages are those of the checkpoint and of the records above it, without those that commits took, in the order of the log.
 - A machine's state is its newest snapshot and the commits above it (`machine_of`).
-- A message with a deduplication id of a message before it, by less than the window, is dropped.
+- A message with the deduplication id of a message before it to the same machine, by less than the window, is dropped.
 - Applying records again that a checkpoint contains changes nothing: it is as of `covers`, and may know more.
 - Records up to `covers` are trimmed, so a checkpoint carries what is pending there. To carry little, `covers` stays below the first message
   that is pending, unless the message is old, or what is carried is little beside what is trimmed (`next_covers`).
@@ -79,8 +79,9 @@ class PlacedRecord(NamedTuple):
 
 
 class FirstOf(NamedTuple):
-    """The first message with a deduplication id: the seqnum and the time of its record."""
+    """The first message to a machine with a deduplication id: the seqnum and the time of its record."""
 
+    to: str
     dedup: str
     seqnum: int
     time_ms: int
@@ -163,8 +164,8 @@ class PartitionState:
             elif row.kind == _FAULT:
                 state.faults[row.name] = _faults.decode(row.value)
             else:
-                state._firsts.append(FirstOf(row.name, 0, _numbers.decode(row.value)))
-        state._dedup = DedupWindow(DEDUP_MS, [(one.dedup, one.time_ms) for one in state._firsts])
+                state._firsts.append(FirstOf(row.name, row.key.decode(), 0, _numbers.decode(row.value)))
+        state._dedup = DedupWindow(DEDUP_MS, [(_copy_key(one.to, one.dedup), one.time_ms) for one in state._firsts])
         return state
 
     def has(self, ref: str) -> bool:
@@ -202,9 +203,9 @@ class PartitionState:
     def _is_copy(self, message: Message, seqnum: int, time_ms: int) -> bool:
         if not message.dedup:
             return False
-        if self._dedup.twice(message.dedup, time_ms):
+        if self._dedup.twice(_copy_key(message.to, message.dedup), time_ms):
             return True
-        self._firsts.append(FirstOf(message.dedup, seqnum, time_ms))
+        self._firsts.append(FirstOf(message.to, message.dedup, seqnum, time_ms))
         return False
 
     def _commit(self, commit: Commit, seqnum: int) -> None:
@@ -280,13 +281,13 @@ class PartitionState:
         ]
         rows += [Row(_TIMERS, machine, b"", encode(times)) for machine, times in self.timers.items()]
         rows += [Row(_FAULT, machine, b"", encode(fault)) for machine, fault in self.faults.items()]
-        first_ms: dict[str, int] = {}
+        first_ms: dict[tuple[str, str], int] = {}
         for one in self._firsts:
             if one.seqnum <= covers:
-                first_ms.pop(one.dedup, None)  # ids are compared oldest first
-                first_ms[one.dedup] = one.time_ms
+                first_ms.pop((one.to, one.dedup), None)  # ids are compared oldest first
+                first_ms[one.to, one.dedup] = one.time_ms
         oldest_ms = self._time_of(covers) - DEDUP_MS
-        rows += [Row(_DEDUP, id, b"", encode(ms)) for id, ms in first_ms.items() if ms >= oldest_ms]
+        rows += [Row(_DEDUP, to, id.encode(), encode(ms)) for (to, id), ms in first_ms.items() if ms >= oldest_ms]
         return Row(_HEADER, value=encode(_Header(self.group, self.partition))), rows
 
     def checkpoint(self, covers: int) -> bytes:
@@ -307,6 +308,11 @@ class PartitionState:
         self._firsts = [
             one for one in self._firsts if one.seqnum > covers or one.time_ms >= self._covered_ms - DEDUP_MS
         ]
+
+
+def _copy_key(to: str, dedup: str) -> str:
+    """Return a text for a machine and a deduplication id; those of two others differ from it."""
+    return f"{len(to)}/{to}/{dedup}"
 
 
 def size_of(message: Message) -> int:

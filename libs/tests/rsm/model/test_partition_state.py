@@ -26,6 +26,12 @@ from bokirsm.model.partition_state import (
 )
 
 M = "g/3/m"
+GOLDEN_DEDUP = (
+    "dd0000000594a168a0c400c40492a1670394a170a0c403920100c41296a5672f332f6da470616964c400a0a178a094a170a0"
+    "c403920101c41296a5672f332f6ea470616964c400a0a178a094a164a5672f332f6dc40178c4010a94a164a5672f332f6ec4"
+    "0178c4010a"
+)
+"""A checkpoint with two pending messages and their deduplication ids."""
 
 
 def to(event: str, *, dedup: str = "", ref: str = M) -> Message:
@@ -107,6 +113,20 @@ def test_a_checkpoint_keeps_timers_and_deduplication_ids() -> None:
     assert state.apply(5, DEDUP_MS + 21, 1, [Inputs("g", (to("later", dedup="x"),))]) != []
     known.checkpointed(2)
     assert known.records == [(3, 100, 30)] and not known.touched and known.covers == 2
+
+
+def test_a_deduplication_id_is_one_of_its_machine() -> None:
+    """Two machines of a partition get an event with one id each; a checkpoint keeps them apart."""
+    events: list[AnyEvent] = [Inputs("g", (to("paid", dedup="x"), to("paid", dedup="x", ref="g/3/n")))]
+    known = PartitionState("g", 3)
+    assert [message.to for _, message in known.apply(1, 10, 1, events)] == [M, "g/3/n"]
+    assert known.apply(2, 20, 1, events) == []
+    data = known.checkpoint(2)
+    assert data.hex() == GOLDEN_DEDUP, "checkpoints of other releases are read"
+    restored = PartitionState.restored("g", 3, 2, data)
+    assert restored.apply(3, 30, 1, events) == [] and restored.checkpoint(2) == data
+    others: list[AnyEvent] = [Inputs("g", (to("paid", dedup="x", ref="g/3/o"),))]
+    assert len(restored.apply(4, 40, 1, others)) == 1
 
 
 def test_a_machine_is_its_snapshot_and_the_commits_above_it() -> None:
