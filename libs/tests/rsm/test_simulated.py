@@ -31,7 +31,7 @@ def on_models(seeds: Iterable[int]) -> None:
 
 
 def test_on_models_each_event_is_handled_once_and_days_change_nothing() -> None:
-    on_models((1, 2, 3, 7, 89, 108))
+    on_models((1, 2, 3, 4, 5, 6, 7, 89, 108))
 
 
 @pytest.mark.nightly
