@@ -25,6 +25,8 @@ from bokirsm.machine.refs import Ref
 
 R = TypeVar("R")
 
+_OF_QUESTIONS: Final = ("to", "asker")
+"""The names that `Ask` declares."""
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None), Ref})
 
 
@@ -34,7 +36,17 @@ class EventType(msgspec.StructMeta):
     def __new__(
         mcls, name_: str, bases: tuple[type, ...], namespace: dict[str, Any], *, name: str | None = None, **options: Any
     ) -> Any:
-        """Create an event class. `name`: the stored name, by default that of the class."""
+        """Create an event class. `name`: the stored name, by default that of the class.
+
+        Raises:
+            DeclarationError: a question hides what each question has.
+        """
+        hidden = [one for one in _OF_QUESTIONS if one in namespace or one in namespace.get("__annotations__", {})]
+        if hidden and any(isinstance(base, EventType) and "asker" in base.__struct_fields__ for base in bases):
+            raise DeclarationError(
+                f"expected {name_} to declare no field {' or '.join(map(repr, _OF_QUESTIONS))}, which each question has, found "
+                f"{', '.join(hidden)}: give the field another name"
+            )
         namespace["_stored_name"] = name or name_
         return super().__new__(mcls, name_, bases, namespace, **options)
 

@@ -58,3 +58,20 @@ def test_a_generic_question_is_one() -> None:
         pass
 
     assert answer_type(More) == list[int] and issubclass(More, Event)
+
+
+def test_a_question_declares_no_name_that_each_question_has() -> None:
+    with pytest.raises(DeclarationError, match=r"'to' or 'asker'.*found to: give the field another name"):
+
+        class Pay(Ask[int]):
+            to: str  # type: ignore[assignment]
+
+    with pytest.raises(DeclarationError, match="found asker"):
+
+        class Tell(Ask[int]):
+            asker: str = "me"
+
+    class Sent(Event):
+        to: str
+
+    assert Sent("x").to == "x", "an event that is no question has no such method"
