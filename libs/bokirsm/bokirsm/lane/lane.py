@@ -741,13 +741,6 @@ class Lane:
         item = found.item
         cause = failed.__cause__ or failed
         timer = item.name if isinstance(item, Firing) else ""
-        log.error(
-            "handler failed repeatedly: its machine waits until it is resumed or the event is skipped",
-            machine=machine.text,
-            event_name=found.work.event,
-            error=str(failed),
-            advice="await rsm.resume(machine) tries the event again, await rsm.skip(machine) drops it",
-        )
         id = MessageId(TIMER if timer else 0, 0)
         text = str(failed)[:ERROR_CHARS]
         machine.fault = OpenFault(0, id, timer, found.work.event, text)
@@ -882,8 +875,20 @@ class Lane:
                 state.apply(seqnum, self._log.now_ms(), record.size, events)
                 self._look(partition)
         for event in events:
-            if isinstance(event, Faulted) and event.id in self._machines:
-                self._machines[event.id].fault = self._states[partition_of_ref(event.id)[1]].faults.get(event.id)
+            if isinstance(event, Faulted):
+                self._faulted(event)
+
+    def _faulted(self, event: Faulted) -> None:
+        """Apply a fault that is in the log, and log it: one whose record is lost is tried again, and may succeed then."""
+        log.error(
+            "handler failed repeatedly: its machine waits until it is resumed or the event is skipped",
+            machine=event.id,
+            event_name=event.event,
+            error=event.error,
+            advice="await rsm.resume(machine) tries the event again, await rsm.skip(machine) drops it",
+        )
+        if event.id in self._machines:
+            self._machines[event.id].fault = self._states[partition_of_ref(event.id)[1]].faults.get(event.id)
 
     # -- checkpoints
 

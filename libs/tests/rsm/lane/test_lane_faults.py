@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from boki.testing import MemoryCluster
-from boki_common.errors import Unreachable
+from boki_common.errors import Conflict, Unreachable
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
@@ -234,3 +234,30 @@ async def test_a_fault_answers_more_processes_than_a_record_has_tags() -> None:
                 await rsm.ask(Wait().to(gate), timeout_s=60.0)
             await two.lane.settled()
             assert two.failed is None
+
+
+@in_virtual_time
+async def test_only_a_fault_that_is_in_the_log_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The record of the first fault is lost; the next attempts of the handler succeed."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        rsm, host = await rsm_of(cluster), await host_of(cluster, "one")
+        async with rsm, host:
+            ref = await rsm.create(Doer, key="d")
+            assert await rsm.ask(Story().to(ref)) == []
+            append = host._log.append
+
+            async def losing(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+                if FAIL["on"] and any(isinstance(event, Faulted) for event in one.events):
+                    FAIL["on"] = False
+                    raise Conflict("another partition of the record has another owner")
+                return await append(one, seen=seen, settle=settle)
+
+            host._log.append = losing  # type: ignore[method-assign]
+            await rsm.send(ref, Do("bad"))
+            assert await rsm.ask(Story().to(ref), timeout_s=60.0) == ["bad"] and not FAIL["on"]
+            assert "handler failed repeatedly" not in capsys.readouterr().err
+            FAIL["on"] = True
+            host._log.append = append  # type: ignore[method-assign]
+            await rsm.send(ref, Do("bad"))
+            await until_faulted(rsm, ref)
+            assert capsys.readouterr().err.count("handler failed repeatedly") == 1
