@@ -10,6 +10,7 @@ Read the rooms in this order: `model` (records and the rules that read them), `m
 
 from bokirsm.client.rsm import Rsm
 from bokirsm.errors import (
+    AnswerTimeout,
     CommitTooLarge,
     DeclarationError,
     EndlessHandler,
@@ -33,6 +34,7 @@ from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event
 
 __all__ = [
+    "AnswerTimeout",
     "App",
     "Ask",
     "CommitTooLarge",

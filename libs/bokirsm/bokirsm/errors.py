@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      DeclarationError, UndeclaredField, UnhandledEvent, HandlerAwaited, EndlessHandler, WrongCall, CommitTooLarge
-└── LogBookError    Refused, MachineFaulted, IdReused, NoSuchMachine, UnexpectedAnswer
+└── LogBookError    Refused, MachineFaulted, AnswerTimeout, IdReused, NoSuchMachine, UnexpectedAnswer
 """
 
 from __future__ import annotations
@@ -73,6 +73,18 @@ class MachineFaulted(LogBookError):
     Attributes:
         machine: the machine, as text.
         error: the type and message of the handler's error.
+    """
+
+    definite = False
+
+
+class AnswerTimeout(LogBookError, TimeoutError):
+    """A machine did not answer in time. The question is not taken back: it may have been handled, or be handled later.
+
+    Attributes:
+        machine: the machine, as text.
+        question: the name of the question's class.
+        seconds: the time that `ask` waited.
     """
 
     definite = False

@@ -27,7 +27,7 @@ from bokilib.ports import BookPort, PayloadHook, Random
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokirsm.client.answers import Answers
-from bokirsm.errors import IdReused, NoSuchMachine
+from bokirsm.errors import AnswerTimeout, IdReused, NoSuchMachine
 from bokirsm.lane import loading
 from bokirsm.machine.app import App
 from bokirsm.machine.handling import creation, message
@@ -231,21 +231,32 @@ class Rsm:
         Raises:
             Refused: the machine refused the question, and changed nothing.
             MachineFaulted: a handler of the machine failed. The question may be handled later.
-            TimeoutError: there was no answer in time. The question may be handled later.
+            AnswerTimeout: there was no answer in time. The question may be handled later. It is a TimeoutError too.
             UnexpectedAnswer: the question was handled, and the answer has another type than this program expects.
             AppendUnknown: the question may be in the log.
         """
         name = type(question.event).__name__
         codec = codec_of(answer_type(type(question.event)), f"the answer of {name}")
-        async with asyncio.timeout(timeout_s):
-            await self._answers.begin()
-            asker, future = self._answers.expect(name, codec)
-            try:
-                await self.send(question.to, msgspec.structs.replace(question.event, asker=asker))
-                found: R = await future
-                return found
-            finally:
-                self._answers.forget(asker)
+        try:
+            async with asyncio.timeout(timeout_s) as waits:
+                await self._answers.begin()
+                asker, future = self._answers.expect(name, codec)
+                try:
+                    await self.send(question.to, msgspec.structs.replace(question.event, asker=asker))
+                    found: R = await future
+                    return found
+                finally:
+                    self._answers.forget(asker)
+        except TimeoutError as error:
+            if not waits.expired():
+                raise
+            raise AnswerTimeout(
+                f"expected {question.to} to answer {name} within {timeout_s:g} s, found no answer: it may still handle the question; "
+                "see that a host of its app runs and that the machine has no fault, or wait for longer by timeout_s=",
+                machine=str(question.to),
+                question=name,
+                seconds=timeout_s,
+            ) from error
 
     # -- faults
 

@@ -13,7 +13,7 @@ from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, InvalidArgument
 from bokilib import Atomic
 from bokilib.errors import AppendUnknown, AtomicTooLarge
-from bokirsm import App, IdReused, Ref, WrongCall
+from bokirsm import AnswerTimeout, App, IdReused, Ref, WrongCall
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost, NewRsm
 from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
@@ -108,6 +108,7 @@ async def test_wrong_calls_say_what_is_expected(new_rsm: NewRsm) -> None:
 
 async def test_a_question_that_no_host_handles_ends_in_time(new_rsm: NewRsm) -> None:
     async with await new_rsm() as rsm:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(AnswerTimeout, match=r"words/.* to answer Best within 0.05 s.* may still handle") as late:
             await rsm.ask(Best().to(TOP), timeout_s=0.05)
+        assert isinstance(late.value, TimeoutError) and not late.value.definite
         assert not rsm._answers._asked
