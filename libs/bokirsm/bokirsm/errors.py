@@ -114,7 +114,7 @@ class IdReused(LogBookError):
 
 
 class NoSuchMachine(LogBookError):
-    """No machine of this name exists, or it halted and was forgotten.
+    """No machine of this name exists, it has halted, or it has no fault that could be decided.
 
     Attributes:
         machine: the machine, as text.

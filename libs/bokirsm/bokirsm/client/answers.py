@@ -17,7 +17,7 @@ from boki_common.logs import get_logger
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
-from bokirsm.errors import MachineFaulted, Refused, UnexpectedAnswer
+from bokirsm.errors import MachineFaulted, NoSuchMachine, Refused, UnexpectedAnswer
 from bokirsm.machine.values import Codec
 from bokirsm.model.events import PICKER, Commit, Faulted, Reply
 
@@ -129,10 +129,17 @@ def _value(reply: Reply, asked: _Asked) -> Any:
 
     Raises:
         Refused, MachineFaulted: the machine did not answer.
+        NoSuchMachine: there was no machine to handle the question.
         UnexpectedAnswer: the answer has another type than this program expects.
     """
     if reply.outcome == "refused":
         raise Refused(msgspec.msgpack.decode(reply.body, type=str))
+    if reply.outcome == "missing":
+        machine = msgspec.msgpack.decode(reply.body, type=str)
+        raise NoSuchMachine(
+            f"expected {machine} to answer {asked.question}, found that it was never created or has halted: the question was dropped",
+            machine=machine,
+        )
     if reply.outcome == "faulted":
         machine, error = msgspec.msgpack.decode(reply.body, type=tuple[str, str])
         raise MachineFaulted(

@@ -231,6 +231,7 @@ class Rsm:
         Raises:
             Refused: the machine refused the question, and changed nothing.
             MachineFaulted: a handler of the machine failed. The question may be handled later.
+            NoSuchMachine: the machine was never created or has halted. The question was dropped.
             AnswerTimeout: there was no answer in time. The question may be handled later. It is a TimeoutError too.
             UnexpectedAnswer: the question was handled, and the answer has another type than this program expects.
             AppendUnknown: the question may be in the log.

@@ -61,7 +61,7 @@ from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
 from bokirsm.machine.handling import HandlerFailed, World, handle, skip
-from bokirsm.machine.values import Ask, encode
+from bokirsm.machine.values import Ask, asker_of, encode
 from bokirsm.model.events import (
     DROPPED,
     PICKER,
@@ -590,7 +590,7 @@ class Lane:
             return self._skip(machine, machine.fault)
         if not self._exists(machine, found):
             self.dropped += 1
-            return self._commit(machine, found, Commit(machine.text, DROPPED))
+            return self._commit(machine, found, Commit(machine.text, DROPPED, replies=self._missing(machine, found)))
         if declaration is None:  # the first item was a timer that is set no more
             return True
         if found.reaction is Reaction.IGNORE:
@@ -673,6 +673,14 @@ class Lane:
         if machine.state is None:
             return found.work.creates
         return not machine.state.halted and not found.work.creates
+
+    def _missing(self, machine: LaneMachine, found: NextWork) -> tuple[Reply, ...]:
+        """Return the answer to a question that is dropped; a program that has no machine for such a question knows of none."""
+        kinds = (one.accepts.get(found.work.event) for one in self._app.machines.values())
+        if found.work.creates or not any(kind is not None and issubclass(kind, Ask) for kind in kinds):
+            return ()
+        asker = asker_of(found.work.body)
+        return (Reply(asker, "missing", encode(machine.text)),) if asker else ()
 
     def _handle(self, machine: LaneMachine, declaration: Declaration, found: NextWork) -> bool:
         state = machine.state if machine.state is not None else MachineState(declaration.kind)

@@ -218,6 +218,23 @@ def _unknown_types(info: object) -> list[str]:
     return found
 
 
+class _OfQuestion(msgspec.Struct):
+    """The part of a question that any program can read."""
+
+    asker: str = ""
+
+
+_of_questions: Final = msgspec.msgpack.Decoder(_OfQuestion)
+
+
+def asker_of(body: bytes) -> str:
+    """Return the asker of an encoded question; "" if it has none or is no question."""
+    try:
+        return _of_questions.decode(body).asker
+    except msgspec.DecodeError:
+        return ""
+
+
 def digest_of(kind: str, event: str, body: bytes) -> str:
     """Return a digest of a class and a first event, by which two creations with one key are compared."""
     return xxhash.xxh3_128_hexdigest(b"\0".join((kind.encode(), event.encode(), body)))

@@ -34,7 +34,7 @@ SAME_RECORD: Final = 0
 DROPPED: Final = 0
 """The number of a commit that only takes messages: their machine does not exist, or has halted."""
 
-Outcome: TypeAlias = Literal["answer", "refused", "faulted"]
+Outcome: TypeAlias = Literal["answer", "refused", "faulted", "missing"]
 
 
 class MessageId(NamedTuple):
@@ -106,8 +106,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         asker: the process that asked, and its number of the question: `process/number`.
-        outcome: answer, refused or faulted.
-        body: the encoded answer, or the text of the error.
+        outcome: answer, refused, faulted, or missing: the machine does not exist or has halted, and the question was dropped.
+        body: the encoded answer, the text of the error, or the machine.
     """
 
     asker: str

@@ -219,6 +219,25 @@ async def test_what_is_sent_to_no_machine_is_dropped_and_counted(new_host: NewHo
         await dropped(host, 1)
 
 
+async def test_a_question_to_no_machine_says_so(new_host: NewHost, new_rsm: NewRsm) -> None:
+    rsm = await new_rsm(DIARIES)
+    async with rsm, await new_host(DIARIES, name="h") as host:
+        nowhere: Ref[Story] = Ref("diaries", 5, "nowhere")
+        with pytest.raises(
+            NoSuchMachine, match="diaries/5/nowhere to answer Story, found that it was never"
+        ) as missing:
+            await rsm.ask(Story().to(nowhere))
+        assert missing.value.definite
+        diary = await rsm.create(Diary, key="d")
+        await rsm.send_many([(diary, Note("halt")), (diary, Note("later"))])
+        with pytest.raises(NoSuchMachine, match=f"{diary} to answer"):
+            await rsm.ask(Story().to(diary))
+        assert host.lane.dropped == 3
+    async with await new_host(DIARIES, name="i") as host:
+        with pytest.raises(NoSuchMachine, match=f"{diary} to answer"):
+            await host.ask(Story().to(diary))
+
+
 async def dropped(host: Host, count: int) -> None:
     while host.lane.dropped < count:
         await asyncio.sleep(0)
