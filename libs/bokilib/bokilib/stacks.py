@@ -1,4 +1,4 @@
-"""Stack traces of users' code without the frames of Boki itself, for log lines and records. Pure.
+"""Errors and stack traces of users' code as text, without the frames of Boki itself, for log lines and records. Pure.
 
 A frame belongs to Boki if its file is in a package of Boki, wherever that is installed. A trace without other frames is kept whole,
 since the fault may be in Boki.
@@ -11,6 +11,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
+ERROR_CHARACTERS: Final = 2_000
+STACK_CHARACTERS: Final = 8_000
+STACK_FRAMES: Final = 20
 _FRAME: Final = '  File "'
 _OURS: Final = re.compile(
     r"/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|bokirsm|boki_common)|(?:site-packages|logbook)/boki)/[^/]*(?:/[^/]*)*$"
@@ -83,3 +86,28 @@ def frames_of(awaited: Any, most: int) -> list[traceback.FrameSummary]:
 def users_frames(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Return frames without those of Boki, or all of them if there are no others."""
     return [frame for frame in frames if not is_ours(frame.filename)] or list(frames)
+
+
+def described(error: BaseException) -> str:
+    """Return the type and text of an error."""
+    try:
+        text = repr(error)
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = f"{type(error).__name__}, which cannot be shown"
+    return printable(text, ERROR_CHARACTERS)
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the stack of an error with its causes: the frames of the user's code."""
+    try:
+        text = users_traceback(error, STACK_FRAMES)
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
+    return printable(text, STACK_CHARACTERS)
+
+
+def printable(text: str, most: int) -> str:
+    """Return a text without lone surrogates, and without its middle if it is longer than `most`."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {len(text) - most} characters … {text[-(most // 2) :]}"
+    return text.encode(errors="backslashreplace").decode()

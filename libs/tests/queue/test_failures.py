@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bokiqueue.failures import LARGE_BYTES, Failure, described, failure_of, stack_of
+from bokilib.stacks import described, stack_of
+from bokiqueue.failures import LARGE_BYTES, Failure, failure_of
 
 
 def test_errors_are_shown_whatever_they_are() -> None:

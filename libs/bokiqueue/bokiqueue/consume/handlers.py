@@ -33,11 +33,12 @@ from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown
 from bokilib.follow.lease_rules import stood_still
 from bokilib.records.contribution import Contribution, Origin, check_in_book
+from bokilib.stacks import described, stack_of
 from bokiqueue.attempts import STUCK, OwnConflicts, backoff_s
 from bokiqueue.consume.consumer import FINISH_S, Consumer
 from bokiqueue.consume.messages import LEASE_MOST_S, Message, outcome_of
 from bokiqueue.errors import HandlerConflict, HandlerExited, HandlerTimeout, StaleReceipt
-from bokiqueue.failures import described, stack_of, stack_of_waiting
+from bokiqueue.failures import stack_of_waiting
 from bokiqueue.own_loop import check_here
 
 T = TypeVar("T")

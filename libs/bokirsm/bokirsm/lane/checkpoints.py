@@ -93,7 +93,8 @@ class _Item(NamedTuple):
     Attributes:
         tag: its stream.
         partition: whose claim it expects.
-        alone: the machine, if the stream is expected to have no record since its newest one that this lane knows.
+        alone: the machine, if the stream is expected to have no record since its newest one that this lane knows. So is that of each part
+            after the first: a copy by a carrier, which trims what is below it, may come between two records of a snapshot.
         appended: called with the seqnum of its record.
     """
 
@@ -115,16 +116,20 @@ class _Record:
 
     def fits(self, item: _Item, fence: str) -> bool:
         """Return whether an item fits too. An item fits into an empty record."""
-        expected = {fence: 0, **({item.tag: 0} if item.alone is not None else {})}
+        expected = {fence: 0, **({item.tag: 0} if self._expects(item) else {})}
         counts = len({**self.tags, item.tag: None}), len({**self.expect, **expected})
         return not self.items or counts_fit(*counts, self.size + _size(item.event))
 
+    def _expects(self, item: _Item) -> bool:
+        """Return whether an item brings an expectation: nothing comes between two items of one record."""
+        return item.alone is not None and item.tag not in self.tags
+
     def add(self, item: _Item, fence: str, claim: int) -> None:
         self.items.append(item)
+        if item.alone is not None and self._expects(item):
+            self.expect[item.tag] = item.alone.newest
         self.tags[item.tag] = None
         self.expect[fence] = claim
-        if item.alone is not None:
-            self.expect[item.tag] = item.alone.newest
         self.size += _size(item.event)
 
 
@@ -190,7 +195,7 @@ class CheckpointWriter:
             for number, part in enumerate(new):
                 event = Snapshot(id, shot.k, number, len(new) + 1, part.data, partition=machine.ref.partition)
                 written = partial(_machine_part_written, machine, places, number)
-                yield _Item(tag, machine.ref.partition, event, shot.alone, written)
+                yield _Item(tag, machine.ref.partition, event, machine if number else shot.alone, written)
 
     def _partition_parts(self, shots: Shots, refs: dict[str, list[PartRef]]) -> Iterator[_Item]:
         for shot in shots.partitions:
@@ -220,7 +225,7 @@ class CheckpointWriter:
             )
             tag = tags.rsm_machine(self._group, machine.ref.name)
             written = partial(_machine_written, machine, shot.k, kept)
-            yield _Item(tag, machine.ref.partition, event, shot.alone, written)
+            yield _Item(tag, machine.ref.partition, event, machine if count else shot.alone, written)
 
     def _partition_heads(self, shots: Shots, refs: Mapping[str, list[PartRef]]) -> Iterator[_Item]:
         for shot in shots.partitions:

@@ -47,7 +47,7 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokilib.retention.checkpoint_rules import REWRITE_MS
-from bokilib.stacks import users_traceback
+from bokilib.stacks import printable, stack_of
 from bokirsm.lane import loading
 from bokirsm.lane.checkpoints import (
     CheckpointWriter,
@@ -88,7 +88,6 @@ CHECKPOINT_S: Final = 600.0
 NEARLY: Final = 0.5
 """A checkpoint that is made takes along the partitions that have so much of the way to theirs behind them."""
 STACK_CHARS: Final = 4_000
-STACK_FRAMES: Final = 20
 ERROR_CHARS: Final = 1_000
 """Characters of the error of a fault: each answer to an asker has them."""
 ANSWERS: Final = 64
@@ -476,8 +475,13 @@ class Lane:
                 partition=partition,
                 error=str(item),
             )
-            if isinstance(item, BokiError) and partition in self._delivered:
-                self._held.setdefault(partition, item.facts.get("seqnum", self._delivered[partition] + 1))
+            if partition in self._delivered:
+                before = self._delivered[partition]
+                seqnum = item.last if isinstance(item, boki.Gap) else item.facts.get("seqnum", before)
+                if isinstance(item, BokiError):
+                    self._held.setdefault(partition, max(seqnum, before + 1))
+                self._delivered[partition] = max(seqnum, before)  # a partition that joins does not wait for it
+                self._arrived.set()
             return
         record = item.record
         self._delivered[partition] = record.seqnum
@@ -628,11 +632,15 @@ class Lane:
             log.error("machine unreadable: it handles nothing here", machine=machine.text, error=repr(error))
             return
         state = self._states[machine.ref.partition]
+        if found.partition not in (None, machine.ref.partition):
+            found = (
+                loading.MachineStream()
+            )  # a reference names another partition than the machine's: there is none here
         try:
             machine.state = machine_of(found.state, state.commits.get(machine.text, []))
         except LookupError:
             machine.loading = None
-            self._spawn(self._refreshed)
+            self._spawn(partial(self._not_found, machine))
             return
         state.commits.pop(machine.text, None)
         machine.digest = found.digest
@@ -643,6 +651,12 @@ class Lane:
             self._answer_faulted(machine, machine.messages())  # its class, which tells questions, is known now
         self._ready[machine.text] = None
         self._schedule()
+
+    async def _not_found(self, machine: LaneMachine) -> None:
+        """Find out why commits of a machine are missing: another host owns its partition, and trimmed them, or they are lost."""
+        await self._refreshed()
+        if machine.ref.partition in self._claims:
+            log.error("machine unreadable: its commits do not follow its snapshot", machine=machine.text)
 
     async def _refreshed(self) -> None:
         """Read the newest claims: records that a machine needs were trimmed, so another host owns its partition."""
@@ -750,9 +764,9 @@ class Lane:
         cause = failed.__cause__ or failed
         timer = item.name if isinstance(item, Firing) else ""
         id = MessageId(TIMER if timer else 0, 0)
-        text = str(failed)[:ERROR_CHARS]
+        text = printable(str(failed), ERROR_CHARS)
         machine.fault = OpenFault(0, id, timer, found.work.event, text)
-        stack = users_traceback(cause, STACK_FRAMES)[-STACK_CHARS:]
+        stack = printable(stack_of(cause)[-STACK_CHARS:], STACK_CHARS)
         replies = self._askers(machine, machine.messages())
         event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies[:ANSWERS])
         self._add(event, item if isinstance(item, InboxMessage) else None)
@@ -949,13 +963,15 @@ class Lane:
                 while self._records[0]:
                     await self._append_first()
                 shots = self._shots([one for one in partitions if one in self._states])
+                touched = [text for shot in shots.partitions for text in shot.touched]
+                over = [text for text in touched if self._machines[text].is_over]
             finally:
                 self._paused = False
                 self._schedule()
             written = await self._writer.write(shots, dict(self._claims))
         if written:
-            for text in [text for shot in shots.partitions for text in shot.touched]:
-                if text in self._machines and self._machines[text].is_over:
+            for text in over:  # not those that have halted since: their snapshot is of before
+                if text in self._machines:
                     self._drop(text)
             await self._writer.trim()
 

@@ -16,7 +16,7 @@ import boki
 from boki_common.errors import Trimmed
 from bokilib.append.log import Log, Read
 from bokilib.records import tags
-from bokirsm.model.events import PICKER, Checkpoint, Created, PartRef, Snapshot, is_head
+from bokirsm.model.events import PICKER, Checkpoint, Created, PartRef, Snapshot, is_head, partition_of_ref
 from bokirsm.model.machine_state import MachineState, decode_state
 from bokirsm.model.partition_state import PartitionState
 from bokirsm.model.parts import KeptParts, kept_of
@@ -60,6 +60,13 @@ class MachineStream(NamedTuple):
 
     head: Head[Snapshot] | None = None
     created: tuple[int, int, Created] | None = None
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the machine, None without one."""
+        if self.head is not None:
+            return self.head.event.partition
+        return partition_of_ref(self.created[2].message.to)[1] if self.created is not None else None
 
     @property
     def digest(self) -> str:

@@ -22,6 +22,7 @@ from boki_common.errors import BokiError
 from boki_common.limits import RECORD_TAGS
 from bokilib.errors import NotEncodable
 from bokilib.records.contribution import ATOMIC_BYTES
+from bokilib.stacks import printable
 from bokirsm.errors import (
     CommitTooLarge,
     EndlessHandler,
@@ -40,6 +41,8 @@ from bokirsm.model.events import Commit, Message, Reply, TimerSet
 from bokirsm.model.lane_record import streams_of
 from bokirsm.model.machine_state import MachineState
 
+TEXT_CHARS: Final = 2_000
+"""Characters of the text of an error or refusal."""
 STEPS: Final = 1_000
 """Jumps and `first` events of one handler."""
 TIMER_MOST_S: Final = 10 * 366 * 24 * 3_600
@@ -156,7 +159,16 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
     except KeyboardInterrupt:
         raise  # a person ends the program
     except BaseException as error:  # `sys.exit()` in a handler ends no host
-        raise HandlerFailed(f"{type(error).__name__}: {error}") from error
+        raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an error: bounded and printable for every error that users raise."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = "its text cannot be made"
+    return printable(text, TEXT_CHARS)
 
 
 def skip(state: MachineState, work: Work, now_ms: int) -> Commit:
@@ -221,10 +233,10 @@ class Handling:
         """Return the commit of a refused question: it is taken and answered, and nothing else happens."""
         event = self._event(work)
         if not isinstance(event, Ask):
-            raise HandlerFailed(f"Refused: {refused}") from refused
+            raise HandlerFailed(f"Refused: {_text_of(refused)}") from refused
         if work.creates:
-            raise HandlerFailed(f"Refused by a machine that is being created: {refused}") from refused
-        replies = (Reply(event.asker, "refused", encode(str(refused))),) if event.asker else ()
+            raise HandlerFailed(f"Refused by a machine that is being created: {_text_of(refused)}") from refused
+        replies = (Reply(event.asker, "refused", encode(_text_of(refused))),) if event.asker else ()
         timers = _fired(self._before, work, self._at_ms)
         return Commit(str(self.me), self._before.k + 1, self._at_ms, timers=timers, replies=replies)
 

@@ -16,7 +16,21 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import encode_events, open_record
 from bokilib.retention.carrier import Carrier
-from bokirsm import App, Ask, Event, Host, IdReused, Machine, Register, Rsm, State, Table, carried
+from bokirsm import (
+    App,
+    Ask,
+    Event,
+    Host,
+    IdReused,
+    Machine,
+    NoSuchMachine,
+    Ref,
+    Register,
+    Rsm,
+    State,
+    Table,
+    carried,
+)
 from bokirsm.lane import lane
 from bokirsm.model import parts
 from bokirsm.model.events import PICKER, Checkpoint, Snapshot, is_head
@@ -214,3 +228,96 @@ async def test_a_key_of_a_machine_that_halted_is_not_used_again(new_host: NewHos
         assert await host.create(Shelf, key="s") == shelf, "the same creation is that of the machine that ended"
         with pytest.raises(IdReused, match="found a machine of Shelf"):
             await host.create(Shelf, Put(1, "a"), key="s")
+<<<<<<< HEAD
+=======
+
+
+async def test_a_carrier_rewrites_creations_that_no_host_handled_and_trims_unread_answers(
+    new_host: NewHost, new_rsm: NewRsm, clock: SetClock, cluster: MemoryCluster
+) -> None:
+    rsm = await new_rsm(SHELVES)
+    shelf = await rsm.create(Shelf, key="s")
+    replies = tags.rsm_replies("gone")
+    part = Contribution((tags.rsm_partition("shelves", 1), replies), {}, (Commit("shelves/1/x", DROPPED),))
+    await rsm.log.append(part)
+    for _ in range(3):
+        clock.ms += 2 * DAY_S * 1_000
+        log = Log((await cluster.connect()).book("b"))
+        done = await Carrier(log, [carried(log)], who="c").round()
+        assert done.carried == 1 and [item async for item in log.book.read(replies)] == []
+        tag = tags.rsm_machine("shelves", "s")
+        (only,) = [item async for item in log.book.read(tag) if isinstance(item, boki.Record)]
+        assert only.time_ms == clock.ms
+        assert await rsm.create(Shelf, key="s") == shelf
+    async with await new_host(SHELVES, name="h") as host:
+        await host.send(shelf, Put(1, "abc"))
+        assert await host.ask(Size().to(shelf)) == 3
+        await checkpoint(host, shelf.partition)
+        assert [one.k for one in await heads_of(log.book) if isinstance(one, Snapshot)] == [3]  # type: ignore[arg-type]
+
+
+async def test_a_copy_between_two_records_of_a_snapshot_trims_no_part_of_it(
+    new_host: NewHost, cluster: MemoryCluster, clock: SetClock
+) -> None:
+    """A carrier copies the old head, and trims what is below its copy: parts of the snapshot that the owner is writing."""
+    async with await new_host(SHELVES, name="h") as host:
+        shelf = await host.create(Shelf, key="s")
+        await host.send(shelf, Put(0, "x"))
+        assert await host.ask(Size().to(shelf)) == 1
+        await checkpoint(host, shelf.partition)
+        clock.ms += 2 * DAY_S * 1_000
+        log, append, records = Log((await cluster.connect()).book("b")), host.lane._writer._append, 0
+
+        async def meanwhile(part: Contribution) -> int:
+            nonlocal records
+            records += 1
+            if records == 2:
+                assert (await Carrier(log, [carried(log)], who="c").round()).carried == 1
+            return await append(part)
+
+        host.lane._writer._append = meanwhile  # type: ignore[misc]
+        for key in range(30):
+            await host.send(shelf, Put(key, "y" * 50_000))
+        assert await host.ask(Size().to(shelf)) == 1_500_000
+        for _ in range(2):
+            await checkpoint(host, shelf.partition)
+        assert records > 2
+    async with await new_host(SHELVES, name="i") as host:
+        assert await host.ask(Size().to(shelf)) == 1_500_000
+
+
+async def test_a_machine_that_halts_while_its_checkpoint_is_written_stays_halted(new_host: NewHost) -> None:
+    async with await new_host(SHELVES, name="h") as host:
+        shelf = await host.create(Shelf, key="s")
+        await host.send(shelf, Put(0, "x"))
+        assert await host.ask(Size().to(shelf)) == 1
+        append = host.lane._writer._append
+
+        async def meanwhile(part: Contribution) -> int:
+            await host.send(shelf, Halt())
+            while not host.lane._machines[str(shelf)].is_over:
+                await asyncio.sleep(0)
+            return await append(part)
+
+        host.lane._writer._append = meanwhile  # type: ignore[misc]
+        await checkpoint(host, shelf.partition)
+        host.lane._writer._append = append  # type: ignore[misc]
+        for _ in range(2):
+            with pytest.raises(NoSuchMachine):
+                await host.ask(Size().to(shelf))
+            await checkpoint(host, shelf.partition)
+    async with await new_host(SHELVES, name="i") as host:
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Size().to(shelf))
+
+
+async def test_a_reference_with_another_partition_wakes_no_second_machine(new_host: NewHost) -> None:
+    async with await new_host(SHELVES, name="h") as host:
+        shelf = await host.create(Shelf, key="s", near=Ref("shelves", 7, "y"))
+        await host.send(shelf, Put(0, "x"))
+        assert await host.ask(Size().to(shelf)) == 1
+        await checkpoint(host, shelf.partition)
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Size().to(Ref("shelves", 5, "s")))
+        assert await host.ask(Size().to(shelf)) == 1
+>>>>>>> 2366d73f (Keep parts of a snapshot that a carrier copies meanwhile, machines that halt during a checkpoint, and lanes with errors of any text or unreadable records)
