@@ -228,32 +228,6 @@ async def test_a_key_of_a_machine_that_halted_is_not_used_again(new_host: NewHos
         assert await host.create(Shelf, key="s") == shelf, "the same creation is that of the machine that ended"
         with pytest.raises(IdReused, match="found a machine of Shelf"):
             await host.create(Shelf, Put(1, "a"), key="s")
-<<<<<<< HEAD
-=======
-
-
-async def test_a_carrier_rewrites_creations_that_no_host_handled_and_trims_unread_answers(
-    new_host: NewHost, new_rsm: NewRsm, clock: SetClock, cluster: MemoryCluster
-) -> None:
-    rsm = await new_rsm(SHELVES)
-    shelf = await rsm.create(Shelf, key="s")
-    replies = tags.rsm_replies("gone")
-    part = Contribution((tags.rsm_partition("shelves", 1), replies), {}, (Commit("shelves/1/x", DROPPED),))
-    await rsm.log.append(part)
-    for _ in range(3):
-        clock.ms += 2 * DAY_S * 1_000
-        log = Log((await cluster.connect()).book("b"))
-        done = await Carrier(log, [carried(log)], who="c").round()
-        assert done.carried == 1 and [item async for item in log.book.read(replies)] == []
-        tag = tags.rsm_machine("shelves", "s")
-        (only,) = [item async for item in log.book.read(tag) if isinstance(item, boki.Record)]
-        assert only.time_ms == clock.ms
-        assert await rsm.create(Shelf, key="s") == shelf
-    async with await new_host(SHELVES, name="h") as host:
-        await host.send(shelf, Put(1, "abc"))
-        assert await host.ask(Size().to(shelf)) == 3
-        await checkpoint(host, shelf.partition)
-        assert [one.k for one in await heads_of(log.book) if isinstance(one, Snapshot)] == [3]  # type: ignore[arg-type]
 
 
 async def test_a_copy_between_two_records_of_a_snapshot_trims_no_part_of_it(
@@ -320,4 +294,3 @@ async def test_a_reference_with_another_partition_wakes_no_second_machine(new_ho
         with pytest.raises(NoSuchMachine):
             await host.ask(Size().to(Ref("shelves", 5, "s")))
         assert await host.ask(Size().to(shelf)) == 1
->>>>>>> 2366d73f (Keep parts of a snapshot that a carrier copies meanwhile, machines that halt during a checkpoint, and lanes with errors of any text or unreadable records)
