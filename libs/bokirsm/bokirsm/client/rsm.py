@@ -238,8 +238,9 @@ class Rsm:
         """
         name = type(question.event).__name__
         codec = codec_of(answer_type(type(question.event)), f"the answer of {name}")
+        waits = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as waits:
+            async with waits:
                 await self._answers.begin()
                 asker, future = self._answers.expect(name, codec)
                 try:

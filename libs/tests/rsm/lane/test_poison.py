@@ -58,11 +58,11 @@ class Hook:
 
     name = "zip"
 
-    async def seal(self, payload: bytes) -> bytes:
-        return payload
+    async def seal(self, events: bytes) -> bytes:
+        return events
 
-    async def open(self, payload: bytes) -> bytes:
-        return payload
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed
 
 
 async def test_no_partition_waits_to_join_for_a_record_that_is_unreadable(
