@@ -766,7 +766,7 @@ class Lane:
         id = MessageId(TIMER if timer else 0, 0)
         text = printable(str(failed), ERROR_CHARS)
         machine.fault = OpenFault(0, id, timer, found.work.event, text)
-        stack = printable(stack_of(cause)[-STACK_CHARS:], STACK_CHARS)
+        stack = stack_of(cause)[-STACK_CHARS:]
         replies = self._askers(machine, machine.messages())
         event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies[:ANSWERS])
         self._add(event, item if isinstance(item, InboxMessage) else None)

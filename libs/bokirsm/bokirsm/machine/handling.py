@@ -153,7 +153,7 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
         try:
             return handling.refused(work, refused)
         except NotEncodable as error:
-            raise HandlerFailed(f"{type(error).__name__}: {error}") from error
+            raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
     except HandlerFailed:
         raise
     except KeyboardInterrupt:
