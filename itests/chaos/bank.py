@@ -92,7 +92,7 @@ class Done(NamedTuple):
 
 
 class BankLogged:
-    """What the log has of the bank; see the module.
+    """Money, messages and commits of the bank in the log; see the module.
 
     Attributes:
         waiting: messages that no machine took, by id.
@@ -158,19 +158,19 @@ def _cents(message: Message) -> int:
     return int(msgspec.msgpack.decode(message.body)["cents"]) if message.event in CARRIERS else 0
 
 
-def check(bank: BankLogged, asked: Sequence[str], told: Mapping[str, str], read: Mapping[str, int]) -> list[str]:
+def check(bank: BankLogged, asked: Sequence[str], answered: Mapping[str, str], read: Mapping[str, int]) -> list[str]:
     """Return what is wrong at the end, as sentences.
 
     Args:
         bank: what the log has.
         asked: transfers that clients were about to ask for.
-        told: outcomes by transfer, as clients were told.
-        read: the balances that a program reads that begins now.
+        answered: the outcomes that clients got, by transfer.
+        read: the balances that a program reads now.
     """
     found = list(bank.faults)
     found += [f"transfer {id} ended {count} times" for id, count in bank.ends.items() if count > 1]
     found += [f"transfer {id} ended, and no client asked for it" for id in bank.done.keys() - asked]
-    for id, outcome in told.items():
+    for id, outcome in answered.items():
         logged = bank.done[id].outcome if id in bank.done else "not done"
         if outcome != logged:
             found.append(f"the client of transfer {id} was told {outcome}, in the log it is {logged}")

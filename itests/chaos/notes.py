@@ -1,4 +1,4 @@
-"""What a process of a chaos run writes down: each line is one call to the kernel, so the file says what callers know however it ended."""
+"""Notes of a process of a chaos run: each line is one call to the kernel, so the file has every line, however the process ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Notes:
-    """What a process knows, in a file that outlives it."""
+    """Lines of a process, in a file that outlives it."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

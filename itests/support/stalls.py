@@ -35,7 +35,7 @@ class Stalls:
         self._left = JUMPS_MOST
 
     def install(self) -> None:
-        """Take the place of the loops' clock and of what runs a callback, for the rest of the process."""
+        """Replace the clock of event loops, and the function that runs a callback, until the process ends."""
         clock, run_callback = asyncio.BaseEventLoop.time, asyncio.Handle._run
 
         def time(loop: asyncio.BaseEventLoop) -> float:
