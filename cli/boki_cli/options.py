@@ -314,6 +314,16 @@ def write_line(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
 
 
+def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
+    """Show one result: `facts` with --json, `lines` without."""
+    if invocation.json:
+        invocation.emit(facts)
+    else:
+        for line in lines:
+            write_line(line.encode())
+    flush()
+
+
 def flush() -> None:
     """Lets a reader of standard output see what was written."""
     sys.stdout.buffer.flush()

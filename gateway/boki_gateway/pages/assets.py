@@ -22,8 +22,9 @@ HEADERS: Final = {
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def _read(name: str) -> bytes:
-    data = pkgutil.get_data("boki_gateway", f"web/{name}")
+def package_file(package: str, name: str) -> bytes:
+    """A file of the folder `web` of a package."""
+    data = pkgutil.get_data(package, f"web/{name}")
     assert data is not None, f"the package has no file web/{name}"
     return data
 
@@ -31,7 +32,7 @@ def _read(name: str) -> bytes:
 NAMES: Final = (
     "status.html", "status.js", "reference.html", "reference.js", "theme.js", "shell.js", "page.css", "shell.css", "icon.svg",
 )  # fmt: skip
-FILES: Final = {name: _read(name) for name in NAMES}
+FILES: Final = {name: package_file("boki_gateway", name) for name in NAMES}
 
 
 def content_type(name: str) -> str:

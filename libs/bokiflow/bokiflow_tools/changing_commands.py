@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CommandGroup, Invocation, command, end_of_list, write_line
+from boki_cli.options import BOOK, CommandGroup, Invocation, command, end_of_list, show_facts, write_line
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
@@ -25,7 +25,6 @@ from bokiflow_tools.command_parts import (
     opened,
     place_text,
     run_on_workflow,
-    show_facts,
     show_started,
 )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from boki_cli import exit_codes
 from boki_cli.clients import connected
-from boki_cli.options import Invocation, flush, write_line
+from boki_cli.options import Invocation, show_facts
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -143,16 +143,6 @@ async def _next_does_it(flow: Flow, handle: Handle[Any], next_one: str) -> str:
         return ""
     alone = (await living(flow.log, flow.group)).alone
     return f": {alone}; {next_one}" if alone else ""
-
-
-def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
-    """Show one result: `facts` with --json, `lines` without."""
-    if invocation.json:
-        invocation.emit(facts)
-    else:
-        for line in lines:
-            write_line(line.encode())
-    flush()
 
 
 def show_started(invocation: Invocation, facts: dict[str, Any], alone: str, lacking: str = "") -> None:

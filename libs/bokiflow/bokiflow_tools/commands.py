@@ -23,6 +23,7 @@ from boki_cli.options import (
     command,
     end_of_list,
     flush,
+    show_facts,
     write_line,
 )
 from boki_cli.wording import time_text
@@ -39,7 +40,6 @@ from bokiflow_tools.command_parts import (
     opened,
     place_text,
     run_on_workflow,
-    show_facts,
 )
 from bokiflow_tools.schedule_commands import kept_text
 

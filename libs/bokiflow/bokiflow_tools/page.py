@@ -13,13 +13,13 @@ The page only reads. `drawing` and `picture` make its HTML.
 
 from __future__ import annotations
 
-import pkgutil
 from dataclasses import replace
 from typing import Final, cast
 
 import boki
 from boki_common.errors import InvalidArgument
 from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.assets import package_file
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
@@ -109,10 +109,10 @@ async def _workflow(log: Log, book: str, id: str, visit: Visit) -> Content:
     return Content(printable(id), more, live=None if found.ended is not None else live)
 
 
-def _file(name: str) -> bytes:
-    data = pkgutil.get_data("bokiflow_tools", f"web/{name}")
-    assert data is not None, f"the package has no file web/{name}"
-    return data
-
-
-PAGE: Final = Page("flow", "Workflows", "Workflows, and what they did.", show, files={"flow.css": _file("flow.css")})
+PAGE: Final = Page(
+    "flow",
+    "Workflows",
+    "Workflows, and what they did.",
+    show,
+    files={"flow.css": package_file("bokiflow_tools", "flow.css")},
+)

@@ -13,10 +13,10 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.exit_codes import CheckFailed
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import CommandGroup, Invocation, command, show_facts
 from boki_common.errors import UsageError
 from boki_common.runtime import process
-from bokiflow_tools.command_parts import opened, show_facts
+from bokiflow_tools.command_parts import opened
 
 if TYPE_CHECKING:
     from bokiflow import App

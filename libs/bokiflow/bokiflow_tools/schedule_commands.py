@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import click
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, write_line
+from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, show_facts, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import InvalidArgument
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
-from bokiflow_tools.command_parts import GROUP, opened, place_text, show_facts, show_started
+from bokiflow_tools.command_parts import GROUP, opened, place_text, show_started
 
 if TYPE_CHECKING:
     from bokiflow import Flow, Schedule, Schedules

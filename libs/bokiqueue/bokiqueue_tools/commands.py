@@ -16,7 +16,16 @@ import click
 from boki_cli import exit_codes
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CHECK, YES, CommandGroup, Invocation, command, end_of_list, flush, write_line
+from boki_cli.options import (
+    BOOK,
+    CHECK,
+    YES,
+    CommandGroup,
+    Invocation,
+    command,
+    end_of_list,
+    show_facts,
+)
 from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
@@ -118,7 +127,7 @@ def _register_ls(group: CommandGroup) -> None:
             async with _log(invocation, book) as log:
                 found = await inspection.queues(log)
             for config in found:
-                _show(invocation, config_facts(config), config_line(config))
+                show_facts(invocation, config_facts(config), config_line(config))
             return end_of_list(invocation, len(found), f"There are no queues in the book {book!r}.", check=check)
 
         return process.run_command(work)
@@ -156,7 +165,7 @@ def _register_stats(group: CommandGroup) -> None:
 
             async with _opened(invocation, book, name) as queue:
                 found = await queue.stats(consumers, at_ms=boki.SystemClock().now_ms())
-            _show(invocation, stats_facts(found), *stats_lines(found))
+            show_facts(invocation, stats_facts(found), *stats_lines(found))
             if check and found.mode == "consume" and not found.consumed:
                 invocation.say(consumers_line(found))
                 return exit_codes.CHECK_FAILED
@@ -190,7 +199,7 @@ def _register_peek(group: CommandGroup) -> None:
             async with _opened(invocation, book, name) as queue:
                 found = await queue.peek(limit, group=consumers)
             for one in found:
-                _show(invocation, peeked_facts(one), f"{time_text(one.pushed_ms)}  {peeked_line(one)}")
+                show_facts(invocation, peeked_facts(one), f"{time_text(one.pushed_ms)}  {peeked_line(one)}")
             nothing = f"No message of {name!r} waits for {consumers!r}, and none is in flight."
             return end_of_list(invocation, len(found), nothing, check=check)
 
@@ -216,7 +225,7 @@ def _register_redrive(group: CommandGroup) -> None:
         async def work() -> int:
             async with _opened(invocation, book, name) as queue:
                 moved = await queue.redrive(limit)
-            _show(invocation, {"queue": name, "moved": moved}, f"{moved} messages moved back")
+            show_facts(invocation, {"queue": name, "moved": moved}, f"{moved} messages moved back")
             return exit_codes.OK
 
         return process.run_command(work)
@@ -368,16 +377,7 @@ def _change(
     async def work() -> int:
         async with _opened(invocation, book, name) as queue:
             await change(queue)
-        _show(invocation, {"queue": name, "done": done}, done)
+        show_facts(invocation, {"queue": name, "done": done}, done)
         return exit_codes.OK
 
     return process.run_command(work)
-
-
-def _show(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
-    if invocation.json:
-        invocation.emit(facts)
-    else:
-        for line in lines:
-            write_line(line.encode())
-    flush()

@@ -11,12 +11,12 @@ It only reads, and follows the book. `drawing` makes its elements.
 
 from __future__ import annotations
 
-import pkgutil
 from typing import Final
 from xml.etree.ElementTree import Element
 
 import boki
 from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.assets import package_file
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
@@ -92,12 +92,6 @@ async def _queue(log: Log, book: str, config: Config, group: str, clock: boki.Cl
     ]
 
 
-def _file(name: str) -> bytes:
-    data = pkgutil.get_data("bokiqueue_tools", f"web/{name}")
-    assert data is not None, f"the package has no file web/{name}"
-    return data
-
-
 def page(clock: boki.Clock) -> Page:
     """Return the page. `clock` tells which members were silent for a lease: the log's time stands still while no writer appends."""
     return Page(
@@ -105,7 +99,7 @@ def page(clock: boki.Clock) -> Page:
         "Queues",
         "Queues of a book: waiting messages, consumers and dead letters.",
         lambda visit: show(visit, clock),
-        files={"queue.css": _file("queue.css")},
+        files={"queue.css": package_file("bokiqueue_tools", "queue.css")},
     )
 
 

@@ -14,7 +14,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.clients import connected
-from boki_cli.options import Invocation, flush, write_line
+from boki_cli.options import Invocation
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -72,13 +72,3 @@ def progress(invocation: Invocation, what: str, *, prints: bool = False) -> Iter
     ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda count: bar.update(task, completed=count)
-
-
-def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:
-    """Show one result: `facts` with --json, `lines` without."""
-    if invocation.json:
-        invocation.emit(facts)
-    else:
-        for line in lines:
-            write_line(line.encode())
-    flush()

@@ -13,10 +13,10 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, flush, write_line
+from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, flush, show_facts, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import BokiError, UsageError
-from bokirsm_tools.command_parts import APP, ID, opened, progress, run, show_facts
+from bokirsm_tools.command_parts import APP, ID, opened, progress, run
 
 if TYPE_CHECKING:
     from bokilib import Log

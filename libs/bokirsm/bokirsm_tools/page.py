@@ -13,13 +13,13 @@ The page only reads: it names the commands that resume a machine or skip its eve
 
 from __future__ import annotations
 
-import pkgutil
 from collections import deque
 from typing import Any, Final, NamedTuple
 
 import boki
 from boki_common.errors import InvalidArgument
 from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.assets import package_file
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
@@ -125,12 +125,6 @@ async def _part(log: Log, ref: Ref[Any], stop: int, before: _Before | None) -> t
     return [one for one, _ in shown], shown[0][1] if len(kept) > ENTRIES else None
 
 
-def _file(name: str) -> bytes:
-    data = pkgutil.get_data("bokirsm_tools", f"web/{name}")
-    assert data is not None, f"the package has no file web/{name}"
-    return data
-
-
 def page(clock: boki.Clock) -> Page:
     """Return the page. `clock` tells which hosts are silent: the log's time stands still while no writer appends."""
     return Page(
@@ -138,7 +132,7 @@ def page(clock: boki.Clock) -> Page:
         "Machines",
         "State machines, what they did and what waits for them.",
         lambda visit: show(visit, clock),
-        files={"rsm.css": _file("rsm.css")},
+        files={"rsm.css": package_file("bokirsm_tools", "rsm.css")},
     )
 
 

@@ -15,13 +15,13 @@ It reads only, through a store that makes no checkpoints. `drawing` makes its el
 
 from __future__ import annotations
 
-import pkgutil
 from bisect import bisect_right
 from dataclasses import replace
 from typing import Final
 
 from boki_common.errors import Trimmed
 from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.assets import package_file
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
@@ -128,12 +128,10 @@ async def _state(store: BokiStore, name: str, known: Newest, at: int) -> JsonObj
     return (await store.views.one(name, at)).content if at else MISSING
 
 
-def _file(name: str) -> bytes:
-    data = pkgutil.get_data("bokistore_tools", f"web/{name}")
-    assert data is not None, f"the package has no file web/{name}"
-    return data
-
-
 PAGE: Final = Page(
-    "store", "Objects", "Objects of a store, and their history.", show, files={"store.css": _file("store.css")}
+    "store",
+    "Objects",
+    "Objects of a store, and their history.",
+    show,
+    files={"store.css": package_file("bokistore_tools", "store.css")},
 )
