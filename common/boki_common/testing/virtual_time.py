@@ -11,6 +11,7 @@ no timer is set, nothing can ever happen again: that is `StuckError`, at once, i
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from typing import Final
 
@@ -28,6 +29,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = START_S
         super().__init__(_Selector(self))
+
+    @property
+    def _clock_resolution(self) -> float:
+        """The seconds by which asyncio runs a timer early: the least that the clock can show.
+
+        With the nanosecond of a real clock, two tasks that each wait for a time less than that ahead would wake each other for ever:
+        the loop never waits then, and only where it waits does this clock go on.
+        """
+        return math.ulp(self._now)
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None:
+        """Ignore the resolution of the machine's clock, which asyncio sets."""
 
     def time(self) -> float:
         return self._now
