@@ -211,6 +211,23 @@ bokilib libs/tests/lib/follow/test_follower.py::test_an_event_that_a_subscriber_
 -        deliver(error)
 +        raise
 
+a follower that ends tells nobody
+bokilib libs/tests/test_deaf.py::test_a_deaf_consumer_raises_and_another_gets_its_messages
+-        self._failed(self, error)
++        pass
+
+a member that cannot read heartbeats sends its own
+bokilib libs/tests/lib/follow/test_members.py::test_a_member_that_cannot_hear_heartbeats_stops_its_own
+-        if isinstance(error, Exception):
+-            self.fail(error)
++        pass
+
+a store goes on serving objects that it does not follow any more
+bokistore libs/tests/test_deaf.py::test_objects_that_are_not_followed_any_more_are_read_from_the_log
+-        for name in list(self._views):
+-            self._unfollow(name)
++        pass
+
 a workflow goes on without a message that its worker cannot open
 bokiflow libs/tests/flow/worker/test_takeover.py::test_a_message_of_a_later_version_holds_up_its_workflow_alone
 -                self._executors[id].block(error)

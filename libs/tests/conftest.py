@@ -27,6 +27,11 @@ class SetClock:
         return self.ms / 1_000
 
 
+def unexpected(error: Exception) -> None:
+    """Called for an error that no test provokes."""
+    raise AssertionError("expected every stream to be followed") from error
+
+
 @pytest.fixture
 def clock() -> SetClock:
     return SetClock()

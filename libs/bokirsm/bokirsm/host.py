@@ -114,7 +114,7 @@ class Host:
             changed=self._changed,
             released=self._released,
         )
-        self._follower: Final = Follower(opened)
+        self._follower: Final = Follower(opened, self._peers.fail)
         tokens: Tokens = random or boki.SystemRandom()
         self.lane: Final = Lane(
             opened, app, self._owner, self._follower, tokens, self._watch, self._lane_failed, self._carry_ms

@@ -21,6 +21,7 @@ from bokiflow.testing import survives
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from libs.tests.conftest import unexpected
 from libs.tests.flow.figure_6 import (
     EMPTY,
     LockRow,
@@ -55,7 +56,7 @@ async def by_the_library(log: Sequence[LockRow]) -> list[str]:
             """Whoever appends later what names this record as the newest looks now."""
             for at, row in enumerate(log):
                 if row.prev == after and row.holder != EMPTY:
-                    found = await LockRoom(logs[row.holder]).look(
+                    found = await LockRoom(logs[row.holder], unexpected).look(
                         TakeLock(f"{at}", "x", False, True, True), row.holder, 1
                     )
                     assert isinstance(found, Ready), "it is free"

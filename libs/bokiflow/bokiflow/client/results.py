@@ -72,7 +72,7 @@ class Results:
 
     def __init__(self, log: Log) -> None:
         self._log: Final = log
-        self._follower: Final = Follower(log)
+        self._follower: Final = Follower(log, self._lost)
         self._waiting: dict[str, list[_Waiting]] = {}
         self._followed: dict[str, None] = {}
         self._looking: dict[asyncio.Task[None], None] = {}
@@ -218,6 +218,11 @@ class Results:
         for one in self._take(id, lambda one: one.blocked != "wait"):
             _fail(one, error)
         self.follow(id, 1)
+
+    def _lost(self, error: Exception) -> None:
+        """Fail the calls for workflows that are followed, since some are not followed any more. Later calls follow them again."""
+        for id in list(self._followed):
+            self.failed(id, error)
 
     def failed(self, id: str, error: BaseException) -> None:
         """Fail the calls for a workflow whose end cannot be read."""

@@ -111,9 +111,16 @@ class _Watched:
 class LockRoom:
     """The locks that workflows of one process wait for, and those to clean up."""
 
-    def __init__(self, opened: Log) -> None:
+    def __init__(self, opened: Log, failed: Callable[[Exception], None]) -> None:
+        """Follow no lock yet.
+
+        Args:
+            opened: the log of the book.
+            failed: called with the error after which locks are not followed any more (`Follower`): other processes have to run the
+                workflows that wait.
+        """
         self._log: Final = opened
-        self._follower: Final = Follower(opened)
+        self._follower: Final = Follower(opened, failed)
         self._trimmer: Final = Trimmer(opened.book)
         self._watched: Final[dict[str, _Watched]] = {}
         self._names: Final[dict[str, dict[str, str]]] = {}

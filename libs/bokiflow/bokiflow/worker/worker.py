@@ -134,15 +134,15 @@ class Worker:
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
-        self.locks: Final = LockRoom(self.log)
         self.failed_attempts: Final = FailedAttempts()
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s, lambda: app.names)
+        self.locks: Final = LockRoom(self.log, self._peers.fail)
         self.cancelled: Final = CancelledBodies(self.name)
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
         self._partitions: Final = partitions_of(self.log, app.group, self.name, self._changed, self._note_leaving)
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
-        self._follower: Final = Follower(self.log)
+        self._follower: Final = Follower(self.log, self._peers.fail)
         self._fences: Final = FenceWatch(self.log, self._follower, self.name, self._park)
         self._executors: Final[dict[str, Executor]] = {}
         self._tasks: Final[set[asyncio.Task[None]]] = set()
@@ -334,12 +334,14 @@ class Worker:
         if is_due and not self._tidying:
             self._spawn(self._tidy)
 
-    def _end(self, error: BokiError) -> None:
-        """Fail all calls that wait for results: no heartbeat can be appended any more, so other workers take everything over."""
+    def _end(self, error: Exception) -> None:
+        """Fail all calls that wait for results: no heartbeat is sent any more, so other workers take everything over."""
         if not self._ended:
             self._ended = True
             log.error(
-                "worker ended: it cannot reach its log any more, its calls fail", worker=self.name, error=repr(error)
+                "worker ended: it cannot append to its log or follow it any more, its calls fail",
+                worker=self.name,
+                error=repr(error),
             )
             self.flow.results.failed_all(error)
 

@@ -1,6 +1,6 @@
 """A follower: all streams that a process follows, over one cursor for each 255 of them.
 
-    async with Follower(log) as follower:
+    async with Follower(log, failed) as follower:
         follower.add(tag, start, deliver)          # deliver(Read | boki.Gap), at once and in order, from `start` on
         follower.discard(tag)
 
@@ -10,6 +10,8 @@
 - A record is delivered to the subscriptions of all its tags, since each folds its own. A gap of lost records concerns all tags.
 - A discarded subscription gets nothing more, even if its records were read already.
 - A cursor that fails with a retryable error is opened again where each subscription was.
+- A cursor that fails for good (another error of the log, or of a subscriber) ends its subscriptions, and `failed(error)` is called: a
+  process that does not hear its streams has to say so, and to leave its work to others.
 - `follower.current(tag, within_s=…)` tells whether a read of this session would return no more than was delivered (`boki.Cursor.current`).
 - A record that cannot be decoded (no library wrote it, its hook is missing) is delivered as the error, and following continues. So is one
   whose events a subscriber cannot decode (a later version wrote it): the subscriber raises the error, and gets it delivered.
@@ -28,10 +30,11 @@ import boki
 from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, ClosedError, InvalidArgument
 from boki_common.limits import RECORD_TAGS
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 from bokilib.append.log import Log, Read
 from bokilib.pauses import pauses
 from bokilib.ports import CursorPort
+from bokilib.stacks import stack_of
 
 Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
 
@@ -123,9 +126,10 @@ class Subscriptions(Generic[D]):
 class _FollowedCursor:
     """A cursor, the task that reads it, and its subscriptions."""
 
-    def __init__(self, opened: Log) -> None:
+    def __init__(self, opened: Log, failed: Callable[[_FollowedCursor, Exception], None]) -> None:
         self.subscriptions: Final[Subscriptions[Deliver]] = Subscriptions()
         self._log = opened
+        self._failed: Final = failed
         self._cursor: CursorPort | None = None
         self._task: asyncio.Task[None] | None = None
         self._held = 0
@@ -178,16 +182,24 @@ class _FollowedCursor:
             except ClosedError:
                 self._cursor = None
                 return  # the session is closed
-            except BokiError as error:
+            except Exception as error:  # noqa: BLE001 - `failed` gets it
                 self._cursor = None
-                if not error.retryable:
-                    log.error(
-                        "follower ended: its cursor failed, its streams are not followed any more", error=str(error)
-                    )
+                if not isinstance(error, BokiError) or not error.retryable:
+                    self._end(error)
                     return
                 log.warning("cursor failed: the follower opens it again", error=str(error))
             self._cursor, self._held = None, 0
             await asyncio.sleep(pause.next())
+
+    def _end(self, error: Exception) -> None:
+        log.error(
+            "follower ended: its cursor failed, its streams are not followed any more",
+            tags=[tag for tag, _ in self.subscriptions.starts()][:NAMED],
+            count=len(self.subscriptions),
+            error=repr(error),
+            stack="" if isinstance(error, BokiError) else stack_of(error),
+        )
+        self._failed(self, error)
 
     async def _read(self, pause: Backoff) -> None:
         (first, start), *others = self.subscriptions.starts()
@@ -232,8 +244,16 @@ def _deliver(deliver: Deliver, found: Read | BokiError, seqnum: int) -> None:
 class Follower:
     """Subscriptions to many streams of one log. Close it, or use it in `async with`, to end its tasks."""
 
-    def __init__(self, opened: Log) -> None:
+    def __init__(self, opened: Log, failed: Callable[[Exception], None]) -> None:
+        """Follow nothing yet.
+
+        Args:
+            opened: the log of the book.
+            failed: called in the event loop with the error after which some streams are not followed any more, but not when the session
+                is closed. They may be added again.
+        """
         self._log = opened
+        self._failed: Final = failed
         self._cursors: list[_FollowedCursor] = []
         self._by_tag: dict[str, _FollowedCursor] = {}
 
@@ -250,6 +270,15 @@ class Follower:
         cursors, self._cursors, self._by_tag = self._cursors, [], {}
         for cursor in cursors:
             await cursor.close()
+
+    def _cursor_failed(self, cursor: _FollowedCursor, error: Exception) -> None:
+        """Forget the subscriptions of a cursor that ended, and report its error."""
+        if cursor not in self._cursors:  # this follower is being closed
+            return
+        self._cursors.remove(cursor)
+        for tag in [tag for tag, one in self._by_tag.items() if one is cursor]:
+            del self._by_tag[tag]
+        self._failed(error)
 
     def __contains__(self, tag: str) -> bool:
         return tag in self._by_tag
@@ -295,7 +324,7 @@ class Follower:
             InvalidArgument: the stream is followed already, or `start` is less than 1.
         """
         cursor = self._by_tag.get(tag) or next((one for one in self._cursors if not one.subscriptions.full), None)
-        cursor = cursor or _FollowedCursor(self._log)
+        cursor = cursor or _FollowedCursor(self._log, self._cursor_failed)
         cursor.add(tag, start, deliver)
         self._by_tag[tag] = cursor
         if cursor not in self._cursors:

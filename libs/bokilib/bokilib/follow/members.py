@@ -57,7 +57,7 @@ class Members:
 
     Attributes:
         name: of this member, unique in its group. If another process has the same name, other members take the two for one member.
-        failed: the error after which no heartbeat can be appended any more, as when its client has ended; None before.
+        failed: the error after which this member sends no heartbeat any more, as when its client has ended; None before.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class Members:
             group: of processes.
             name: of this member, unique in the group.
             lease_s: others take this member for dead after so many seconds without a heartbeat. Members may have different leases.
-            changed: called when a heartbeat was read, and when one of this member was acknowledged; not when a member falls silent.
+            changed: called when a heartbeat was read, when one of this member was acknowledged, and when this member failed; not when
+                another falls silent.
             names: returns the names of the work that this member can do now.
         """
         self.name: Final = name
@@ -99,7 +100,7 @@ class Members:
         self._namesakes: lease_rules.Observer | None = None
         """Heartbeats of other processes under the name of this member, by incarnation."""
         self._tasks: list[asyncio.Task[None]] = []
-        self.failed: BokiError | None = None
+        self.failed: Exception | None = None
 
     async def __aenter__(self) -> Members:
         self._leaving, self._acked_sent_s, self.failed = False, None, None  # it may have been left before
@@ -112,12 +113,22 @@ class Members:
         return self
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Log why a task ended by itself: no caller awaits these tasks."""
+        """End the member if one of its tasks failed: no caller awaits these tasks."""
         error = None if task.cancelled() else task.exception()
-        if error is not None:
-            log.error(
-                "member stopped: others will take it for dead", group=self._group, member=self.name, error=repr(error)
-            )
+        if isinstance(error, Exception):
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Send no heartbeat any more, because the process cannot do its work: others take over after a lease."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        for task in self._tasks:
+            task.cancel()
+        log.error(
+            "member stopped: others will take it for dead", group=self._group, member=self.name, error=repr(error)
+        )
+        self._changed()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -201,8 +212,6 @@ class Members:
                 await self._trim()
             except BokiError as error:
                 if not error.retryable:
-                    self.failed = error
-                    self._changed()
                     raise
             await asyncio.sleep(lease_rules.beat_every(self._lease_s))
 

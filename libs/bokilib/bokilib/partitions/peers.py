@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from boki_common.errors import BokiError
 from bokilib.append.log import Log
 from bokilib.follow.members import Members
 
@@ -76,9 +75,13 @@ class Peers:
         await self._members.__aexit__(kind, error, trace)
 
     @property
-    def failed(self) -> BokiError | None:
-        """The error after which this member cannot show that it is alive (`Members.failed`); None before."""
+    def failed(self) -> Exception | None:
+        """The error after which this member does not show that it is alive any more (`Members.failed`); None before."""
         return self._members.failed
+
+    def fail(self, error: Exception) -> None:
+        """Send no heartbeat any more: others take over after a lease (`Members.fail`)."""
+        self._members.fail(error)
 
     def settled(self) -> bool:
         """Return True after a whole lease, when all living members are known."""

@@ -139,7 +139,7 @@ class Consumer(Generic[T]):
             self._warn_of_late_loop,
             every_s=lease_rules.beat_every(member_lease_s) / 2,  # so that handlers are cancelled soon after the lease
         )
-        self._follower = Follower(opened)
+        self._follower = Follower(opened, self._members.fail)
         self._claims = shard_claims(opened, found.config, group)
         self._owners: dict[int, ShardOwner] = {}
         self._taking: dict[int, ShardOwner] = {}
@@ -147,7 +147,7 @@ class Consumer(Generic[T]):
         self._not_released: dict[int, None] = {}
         """Shards that this member had, and neither released nor took again."""
         self._ready: deque[tuple[ShardOwner, Delivery]] = deque()
-        self._failed: BokiError | None = None
+        self._failed: Exception | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that entered this consumer."""
@@ -509,7 +509,7 @@ class Consumer(Generic[T]):
         """Run the rounds until an error ends this member."""
         try:
             await self._rounds.run(self._look, self._look_failed)
-        except BokiError as error:
+        except Exception as error:  # noqa: BLE001 - iteration raises it
             await self._fails(error)
 
     async def _look(self, is_due: bool) -> None:
@@ -551,7 +551,7 @@ class Consumer(Generic[T]):
             advice="await asyncio.to_thread(...) for what blocks in a handler",
         )
 
-    async def _fails(self, error: BokiError) -> None:
+    async def _fails(self, error: Exception) -> None:
         """End this member: iteration raises the error, and heartbeats stop so that others take over."""
         self._failed = error
         self._log.incarnations.stop(self._member.token)

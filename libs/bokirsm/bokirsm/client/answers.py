@@ -48,7 +48,7 @@ class Answers:
     def __init__(self, opened: Log) -> None:
         self.process: Final = opened.incarnations.new_token()
         self._log: Final = opened
-        self._follower: Final = Follower(opened)
+        self._follower: Final = Follower(opened, self._lost)
         self._tag: Final = tags.rsm_replies(self.process)
         self._asked: Final[dict[str, _Asked]] = {}
         self._numbers = 0
@@ -93,6 +93,14 @@ class Answers:
             self._untrimmed = 0
             self._trimming = asyncio.get_running_loop().create_task(self._trim(), name="bokirsm answers")
             self._trimming.add_done_callback(self._trimmed)
+
+    def _lost(self, error: Exception) -> None:
+        """Fail the questions, since their answers are not followed any more. The next question follows the stream again."""
+        asked = list(self._asked.values())
+        self._asked.clear()
+        for one in asked:
+            if not one.future.done():
+                one.future.set_exception(error)
 
     def _answer(self, reply: Reply) -> None:
         asked = self._asked.pop(reply.asker, None)

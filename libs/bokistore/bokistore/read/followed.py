@@ -108,7 +108,7 @@ class FollowedViews:
         self._cached = cached
         self._within_s = within_s
         self._choice: Final = FollowChoice(limit)
-        self._follower: Final = Follower(log)
+        self._follower: Final = Follower(log, self._lost)
         self._views: dict[str, View] = {}
         self._refreshed_s = float("-inf")
         self._clock = asyncio.get_running_loop().time
@@ -168,6 +168,11 @@ class FollowedViews:
         if self._views.pop(name, None) is not None:
             self._choice.drop(name)
             self._follower.discard(tags.store_object(name))
+
+    def _lost(self, error: Exception) -> None:
+        """Read all objects from the log again, since some are not followed any more."""
+        for name in list(self._views):
+            self._unfollow(name)
 
     def _deliver(self, name: str, item: Read | boki.Gap | BokiError) -> None:
         view = self._views.get(name)

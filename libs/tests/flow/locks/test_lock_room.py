@@ -14,6 +14,7 @@ from bokiflow.testing import in_virtual_time
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from libs.tests.conftest import unexpected
 from libs.tests.flow.conftest import working
 from libs.tests.flow.locks.test_locks import Seats, first_event, waits
 
@@ -94,7 +95,7 @@ async def test_while_a_lock_cannot_be_read_each_attempt_waits_longer_than_the_la
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         log = Log(book)
-        async with LockRoom(log) as room:
+        async with LockRoom(log, unexpected) as room:
             ready = await room.look(TakeLock("k", "a", False, False, True), "x", 1)
             assert isinstance(ready, Ready)
             assert 0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 3 * 5 <= loop.time() - began_s < 22

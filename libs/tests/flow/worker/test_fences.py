@@ -14,6 +14,7 @@ from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from libs.tests.conftest import unexpected
 from libs.tests.flow.conftest import until, working
 
 
@@ -62,7 +63,7 @@ async def claim(log: Log, owner: str) -> int:
 
 async def test_own_claims_are_passed_and_those_of_others_are_reported_until_left(log: Log) -> None:
     taken: list[str] = []
-    async with Follower(log) as follower:
+    async with Follower(log, unexpected) as follower:
         fences = FenceWatch(log, follower, "me", taken.append)
         fences.watch("x", await claim(log, "me"))
         fences.watch("x", 1)
@@ -82,7 +83,7 @@ async def test_where_claims_are_trimmed_the_newest_record_has_the_owner(log: Log
     await claim(log, "you")
     mine = await claim(log, "me")
     await log.book.trim([(tags.flow_own("x"), mine)])
-    async with Follower(log) as follower:
+    async with Follower(log, unexpected) as follower:
         fences = FenceWatch(log, follower, "me", taken.append)
         fences.watch("x", first)
         await until(lambda: follower.position >= mine)

@@ -23,6 +23,7 @@ from bokilib.partitions.peers import Peers
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.testing import FaultyBook
+from libs.tests.conftest import unexpected
 from libs.tests.flow.conftest import Inline, ids_of
 from libs.tests.flow.shop import Shop
 from libs.tests.lib.partitions.claims_of import TrimmedUnder
@@ -162,7 +163,7 @@ async def test_workers_that_disagree_move_a_partition_once_a_beat() -> None:
         rival = partitions_of(log, GROUP, "rival.1", take, lambda one, at: None)
         await rival.refresh()
         await rival.claim(list(range(tags.PARTITIONS)))
-        async with Follower(log) as follower, Worker(App(GROUP), await slow_log(cluster), lease_s=3):
+        async with Follower(log, unexpected) as follower, Worker(App(GROUP), await slow_log(cluster), lease_s=3):
             for partition in range(tags.PARTITIONS):
                 follower.add(tags.flow_partition_owner(GROUP, partition), 1, rival.saw)
             await let_pass(9)

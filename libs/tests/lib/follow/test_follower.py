@@ -15,6 +15,8 @@ from bokilib.append.log import Read
 from bokilib.errors import ForeignRecord, PayloadHookFailed, UnknownEvent
 from bokilib.follow.follower import CURSOR_TAGS, Deliver, Subscriptions
 from bokilib.records.events import Picker
+from libs.tests.conftest import unexpected
+from libs.tests.deaf_book import REASONS, DeafBook, deaf_port
 
 
 class Note(Event, tag="toy.note", frozen=True):
@@ -31,7 +33,7 @@ async def log(book: boki.Book) -> Log:
 
 @pytest.fixture
 async def follower(log: Log) -> AsyncIterator[Follower]:
-    async with Follower(log) as opened:
+    async with Follower(log, unexpected) as opened:
         yield opened
 
 
@@ -155,7 +157,7 @@ class Fails:
 async def test_a_hook_that_fails_at_one_record_ends_no_stream(book: boki.Book) -> None:
     log = Log(book, hook=Fails(None, KeyError("no key")))
     a: list[Item] = []
-    async with Follower(log) as follower:
+    async with Follower(log, unexpected) as follower:
         follower.add("a", 1, into(a))
         first, broken, last = [await append(log, "a") for _ in range(3)]
         await until(lambda: len(a) == 3)
@@ -165,7 +167,7 @@ async def test_a_hook_that_fails_at_one_record_ends_no_stream(book: boki.Book) -
 async def test_a_hook_that_is_unavailable_is_called_again(book: boki.Book) -> None:
     log = Log(book, hook=Fails(ConnectionError("no service"), None))
     a: list[Item] = []
-    async with Follower(log) as follower:
+    async with Follower(log, unexpected) as follower:
         follower.add("a", 1, into(a))
         both = [await append(log, "a"), await append(log, "b")]
         await until(lambda: len(a) == 1)
@@ -189,7 +191,7 @@ async def test_broken_connections_leave_nothing_out_and_give_nothing_twice(clust
     other = Log((await cluster.connect()).book("b"))
     a: list[Item] = []
     placed = []
-    async with Follower(log) as follower:
+    async with Follower(log, unexpected) as follower:
         follower.add("a", 1, into(a))
         for number in range(40):
             placed.append(await append(other, "a", "b"))
@@ -197,6 +199,57 @@ async def test_broken_connections_leave_nothing_out_and_give_nothing_twice(clust
                 cluster.disconnect()
         await until(lambda: len(a) >= len(placed))
         assert seqnums(a) == placed
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=["of the log", "of a subscriber"])
+async def test_a_cursor_that_fails_for_good_is_reported_and_its_streams_can_be_added_again(
+    book: boki.Book, reason: Exception
+) -> None:
+    deaf = DeafBook(book, reason)
+    log, failed = Log(deaf_port(deaf)), list[Exception]()
+    a: list[Item] = []
+    async with Follower(log, failed.append) as follower:
+        follower.add("a", 1, into(a))
+        first = await append(log, "a")
+        await until(lambda: len(a) == 1)
+        deaf.deaf.set()
+        await until(lambda: bool(failed))
+        assert failed == [reason] and "a" not in follower and not follower.cursors
+        deaf.deaf.clear()
+        second = await append(log, "a")
+        follower.add("a", first + 1, into(a))
+        await until(lambda: len(a) == 2)
+    assert seqnums(a) == [first, second] and failed == [reason]
+
+
+async def test_a_subscriber_that_raises_is_reported_with_its_stack(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = list[Exception]()
+
+    def mistaken(_: Item) -> None:
+        raise KeyError("a mistake")
+
+    async with Follower(log, failed.append) as follower:
+        follower.add("a", 1, mistaken)
+        await append(log, "a")
+        await until(lambda: bool(failed))
+    assert repr(failed) == "[KeyError('a mistake')]"
+    said = capsys.readouterr().err
+    assert "follower ended" in said and "in mistaken" in said
+
+
+async def test_a_follower_whose_session_ends_fails_nobody(cluster: MemoryCluster) -> None:
+    """Its program ended the session."""
+    client = await cluster.connect()
+    log, failed = Log(client.book("b")), list[Exception]()
+    async with Follower(log, failed.append) as follower:
+        follower.add("a", 1, into([]))
+        await append(log, "a")
+        await client.close()
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert not failed
 
 
 # -- subscriptions of one cursor

@@ -190,3 +190,18 @@ async def test_namesakes_are_alive_while_heartbeats_of_their_processes_are_read(
 def namesakes_of(member: Members) -> list[str]:
     assert member._namesakes is not None
     return member._namesakes.alive(asyncio.get_running_loop().time())
+
+
+async def test_a_member_that_cannot_hear_heartbeats_stops_its_own(cluster: MemoryCluster) -> None:
+    """It would take each other member for dead, and its work from it, while all others take it for alive."""
+    told: list[Exception | None] = []
+
+    class Unreadable(Log):
+        async def open(self, record: boki.Record) -> Any:
+            raise ZeroDivisionError("a mistake")
+
+    log = Unreadable((await cluster.connect()).book("b"))
+    async with Members(log, "g", "a", lease_s=0.1, changed=lambda: told.append(member.failed)) as member:
+        await until(lambda: member.failed is not None)
+        assert isinstance(member.failed, ZeroDivisionError) and told[-1] is member.failed
+        assert all(task.done() or task.cancelling() for task in member._tasks)

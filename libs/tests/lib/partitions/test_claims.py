@@ -13,6 +13,7 @@ from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.partitions import claims as module
 from bokilib.partitions.claims import ClaimMove
+from libs.tests.conftest import unexpected
 from libs.tests.lib.partitions.claims_of import FENCES, TrimmedUnder, claims_of, log_of, owner_on
 
 
@@ -26,7 +27,7 @@ async def test_reads_and_followed_records_give_the_newest_claims_once(cluster: M
     await b.refresh()
     second = await b.claim([2])
     seen: list[ClaimMove[str]] = []
-    async with Follower(other) as follower:
+    async with Follower(other, unexpected) as follower:
         for fence in FENCES:
             follower.add(fence, 1, lambda item: seen.extend(claims.saw(item)))
         while not seen:
