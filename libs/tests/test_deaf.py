@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Call, Flow, Worker
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiqueue import Queue
@@ -95,7 +96,7 @@ async def test_a_deaf_host_says_so_and_another_runs_its_machines(reason: Excepti
 
 @reasons
 @in_virtual_time
-async def test_calls_for_results_that_cannot_be_heard_fail_and_later_ones_hear(reason: Exception) -> None:
+async def test_calls_for_results_that_cannot_be_heard_fail_and_later_ones_do_not(reason: Exception) -> None:
     ran: list[str] = []
     app, order = flow_app(ran, "w")
     async with MemoryCluster(clock=LoopClock()) as cluster:
@@ -103,7 +104,7 @@ async def test_calls_for_results_that_cannot_be_heard_fail_and_later_ones_hear(r
         async with Flow(app, deaf_port(book)) as outside:
             handle = await outside.start(order, id="x")
             waits = asyncio.create_task(handle.result())
-            await asyncio.sleep(1)
+            await let_pass(1)
             book.deaf.set()
             with pytest.raises(type(reason)):
                 await asyncio.wait_for(waits, WITHIN_S)
@@ -114,13 +115,13 @@ async def test_calls_for_results_that_cannot_be_heard_fail_and_later_ones_hear(r
 
 @reasons
 @in_virtual_time
-async def test_questions_whose_answers_cannot_be_heard_fail_and_later_ones_hear(reason: Exception) -> None:
+async def test_questions_whose_answers_cannot_be_heard_fail_and_later_ones_do_not(reason: Exception) -> None:
     async with MemoryCluster(clock=LoopClock()) as cluster:
         book = DeafBook((await cluster.connect()).book("b"), reason)
         async with Rsm(WORDS, deaf_port(book)) as client:
             top = await client.create(Max, key="max")
             asks = asyncio.create_task(client.ask(Best().to(top), timeout_s=WITHIN_S))
-            await asyncio.sleep(1)
+            await let_pass(1)
             book.deaf.set()
             with pytest.raises(type(reason)):
                 await asks
@@ -140,15 +141,15 @@ async def test_objects_that_are_not_followed_any_more_are_read_from_the_log(reas
         following = mine.views._following()
         while not following.served:
             assert await mine.object("x").get("n") == 0
-            await asyncio.sleep(0.1)
+            await let_pass(0.1)
         book.deaf.set()
-        await asyncio.sleep(1)
+        await let_pass(1)
         await theirs.object("x").set("n", 1)
         served = following.served
         assert await mine.object("x").get("n") == 1 and following.served == served
         book.deaf.clear()
         while following.served == served:
             assert await mine.object("x").get("n") == 1
-            await asyncio.sleep(0.1)
+            await let_pass(0.1)
         await mine.close()
         await theirs.close()

@@ -202,7 +202,7 @@ async def test_broken_connections_leave_nothing_out_and_give_nothing_twice(clust
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=["of the log", "of a subscriber"])
-async def test_a_cursor_that_fails_for_good_is_reported_and_its_streams_can_be_added_again(
+async def test_a_cursor_that_fails_for_good_is_reported_and_its_streams_can_be_added(
     book: boki.Book, reason: Exception
 ) -> None:
     deaf = DeafBook(book, reason)
