@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import boki
-from boki_common.errors import RecordTooLarge, Trimmed
+from boki_common.errors import BokiError, RecordTooLarge, Trimmed
 from bokiflow.errors import ResultExpired
 from bokiflow.history import instance_state
 from bokiflow.history.instance_state import (
@@ -190,22 +190,44 @@ async def newest_ms(log: Log, id: str) -> int:
 
 
 async def newest_of(
-    log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session"
+    log: Log,
+    ids: Sequence[str],
+    *,
+    consistency: ConsistencyName = "session",
+    unreadable: dict[str, BokiError] | None = None,
 ) -> list[InstanceState | None]:
-    """Return the states of many workflows in few round trips."""
+    """Return the states of many workflows in few round trips.
+
+    Args:
+        log: the log of the book.
+        ids: of the workflows.
+        consistency: of the reads.
+        unreadable: gets the error of each workflow whose state this program cannot read; the state is None then. Without it, the first
+            such error is raised.
+    """
     found: list[InstanceState | None] = []
     for at in range(0, len(ids), STATES_AT_ONCE):
         some = ids[at : at + STATES_AT_ONCE]
         for id, record in zip(some, await _newest_records(log, some, consistency), strict=True):
             state: InstanceState | None = None
-            while record is not None:
-                state = state_after(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
-                if state is not None:
-                    state = instance_state.dated(state, record.time_ms)
-                    break
-                record = await _before(log, id, record.seqnum)
+            try:
+                state = await _state_at(log, id, record)
+            except UNREADABLE as error:
+                if unreadable is None:
+                    raise
+                unreadable[id] = error
             found.append(state)
     return found
+
+
+async def _state_at(log: Log, id: str, record: boki.Record | None) -> InstanceState | None:
+    """Return the state of a workflow as of the newest record of its fence's stream."""
+    while record is not None:
+        state = state_after(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
+        if state is not None:
+            return instance_state.dated(state, record.time_ms)
+        record = await _before(log, id, record.seqnum)
+    return None
 
 
 async def _newest_records(log: Log, ids: Sequence[str], consistency: ConsistencyName) -> list[boki.Record | None]:

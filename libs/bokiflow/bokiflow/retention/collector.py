@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import boki
-from boki_common.errors import Conflict, Trimmed
+from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_common.limits import READ_TAGS
 from boki_common.logs import get_logger
 from boki_common.metrics import COUNTER, GAUGE, MetricDefinition, Metrics
@@ -489,8 +489,9 @@ class Collector:
             )
         ]
         ids = [id for one in due for id in self._folds[one].ids]
-        for id, state in zip(ids, await inspection.newest_of(self._log, ids), strict=True):
-            if state is None or state.ended is not None:
+        unreadable: dict[str, BokiError] = {}
+        for id, state in zip(ids, await inspection.newest_of(self._log, ids, unreadable=unreadable), strict=True):
+            if id not in unreadable and (state is None or state.ended is not None):
                 del self._folds[tags.partition_of(id)].ids[id]
         held_back = await self._sent_before(due, place, now_ms)
         await self._append(due, claims, place)

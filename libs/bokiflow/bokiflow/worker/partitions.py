@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import boki
+from boki_common.errors import BokiError
 from bokiflow.history import instance_state
+from bokiflow.history.inspection import UNREADABLE
 from bokiflow.history.instance_state import PartitionFold
 from bokiflow.model.flow_events import PICKER, Leaving, PartitionClaimed
 from bokilib.append.log import Log, Read
@@ -95,13 +98,29 @@ def still_runs(leaving: Leaving) -> Callable[[str], bool] | None:
     return lambda id: id in leaving.runs if leaving.runs else tags.partition_of(id) in leaving.keeps
 
 
-async def unfinished(log: Log, group: str, partitions: Sequence[int], last: int) -> list[str]:
-    """Return ids of workflows of partitions that were started up to a position and may not have ended, oldest first."""
+class Unfinished(NamedTuple):
+    """Workflows of partitions that were started up to a position and may not have ended.
+
+    Attributes:
+        ids: oldest first.
+        unreadable: the records that this program cannot open, with the errors. They may start more workflows.
+    """
+
+    ids: list[str]
+    unreadable: dict[int, BokiError]
+
+
+async def unfinished(log: Log, group: str, partitions: Sequence[int], last: int) -> Unfinished:
+    """Return the workflows of partitions that were started up to a position and may not have ended."""
+    unreadable: dict[int, BokiError] = {}
     folds = {one: PartitionFold() for one in partitions}
     wanted = [tags.flow_part(group, one) for one in partitions]
     async for item in log.book.read(tags=wanted, start=1, stop=last + 1):
         if isinstance(item, boki.Gap):
             continue  # trimmed workflows are in a checkpoint, or have ended
-        instance_state.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
+        try:
+            instance_state.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
+        except UNREADABLE as error:
+            unreadable[item.seqnum] = error
     found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
-    return [id for _, id in found if tags.partition_of(id) in folds]
+    return Unfinished([id for _, id in found if tags.partition_of(id) in folds], unreadable)

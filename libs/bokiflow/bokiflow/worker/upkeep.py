@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import reduce
+from typing import Final, NamedTuple, TypeVar
 
 from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_common.logs import get_logger
@@ -20,6 +21,9 @@ from bokilib.records import tags
 
 AT_ONCE: Final = 64
 """Histories that are rewritten at the same time."""
+UNREADABLE: Final = "partition not trimmed or checkpointed: it has a record that this program cannot read"
+
+R = TypeVar("R")
 
 log = get_logger(__name__)
 
@@ -66,11 +70,16 @@ class Upkeep:
         """Run one round; see `Worker.collect`."""
         view = self._view
         async with self._collector.at_once:
-            done = await self._collector.over(sorted(view.partitions.mine))
+            ended = await self._of_readable(self._collector.over, sorted(view.partitions.mine))
+            done = reduce(Collected.plus, ended, Collected())
             async with view.rounding:
                 claims = {one: at for one, at in view.partitions.mine.items() if one not in view.unread}
                 try:
-                    checkpoints = await self._collector.checkpoint(claims)
+                    checkpoints = sum(
+                        await self._of_readable(
+                            lambda some: self._collector.checkpoint({one: claims[one] for one in some}), sorted(claims)
+                        )
+                    )
                 except Conflict:
                     await view.partitions.refresh()
                     checkpoints = 0
@@ -82,6 +91,16 @@ class Upkeep:
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
             self._collector.metrics.round(done)
             return done
+
+    async def _of_readable(self, work: Callable[[Sequence[int]], Awaitable[R]], partitions: Sequence[int]) -> list[R]:
+        """Do some upkeep for all partitions at once, or for each by itself but those with records that this program cannot read."""
+        try:
+            return [await work(partitions)]
+        except inspection.UNREADABLE as error:
+            if len(partitions) == 1:
+                log.warning(UNREADABLE, worker=self._view.partitions.who, partition=partitions[0], error=str(error))
+                return []
+        return [done for one in partitions for done in await self._of_readable(work, [one])]
 
     async def _rewrite_locks(self, now_ms: int) -> int:
         """Rewrite the queues of locks that are held for longer than a term; the owner of the first partition does it for all."""

@@ -78,8 +78,9 @@ STUCK_AFTER_S: Final = 5.0
 FAILED_ALONE: Final = "workflow not read: an error of this program or of its payload hook; retried later"
 FAILED: Final = "worker read or append failed: retried later"
 UNREADABLE: Final = (
-    "partition has a record that this program cannot open: workflows that it starts wait for one that can"
+    "partitions have records that this program cannot open: workflows that they start wait for a program that can"
 )
+UNREADABLE_STATE: Final = "workflows whose state this program cannot read: they wait for a program that can"
 STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted once its current call can be"
 
 log = get_logger(__name__)
@@ -442,13 +443,27 @@ class Worker:
         for one in partitions:
             self.follow_sent(one, self._unread[one] + 1)
         unended = await unfinished(self.log, self.flow.group, partitions, seqnum)
-        ids = [id for id in unended if not self.runs(id)]
-        for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
+        self._warn_of_unreadable(UNREADABLE, unended.unreadable)
+        ids = [id for id in unended.ids if not self.runs(id)]
+        unreadable: dict[str, BokiError] = {}
+        states = await inspection.newest_of(self.log, ids, unreadable=unreadable)
+        self._warn_of_unreadable(UNREADABLE_STATE, unreadable)
+        for id, state in zip(ids, states, strict=True):
             if state is not None and state.ended is None:
                 self._peers.saw_claim(state.owner, state.claim)
                 self._takeover.others[id] = "" if state.owner == self.name else state.owner
         for one in partitions:
             self._unread.pop(one, None)
+
+    def _warn_of_unreadable(self, what: str, errors: Mapping[Any, BokiError]) -> None:
+        if errors:
+            log.error(
+                what,
+                worker=self.name,
+                found=list(errors)[:NAMED],
+                count=len(errors),
+                error=str(next(iter(errors.values()))),
+            )
 
     def follow_sent(self, partition: int, start: int) -> None:
         """Follow messages to workflows of a partition."""
@@ -509,11 +524,7 @@ class Worker:
             if partition in self._partitions.mine:
                 position = await self.log.book.now()
                 self._unread[partition] = position
-                try:
-                    await self._load([partition], position)
-                except inspection.UNREADABLE as error:
-                    del self._unread[partition]  # its workflows that were read before are run as ever
-                    log.error(UNREADABLE, worker=self.name, partition=partition, error=str(error))
+                await self._load([partition], position)
 
     def _resume(self, id: str) -> None:
         if self._open and not self.finishing and self.is_mine(id):

@@ -28,6 +28,8 @@ from bokiflow_tools.reading import life_of
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
+from bokilib.records.contribution import Contribution
+from bokilib.records.events import Event
 from bokilib.retention.checkpoint_rules import Ages
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.conftest import SetClock
@@ -535,3 +537,36 @@ async def test_a_crash_anywhere_of_who_collects_harms_nothing(clock: SetClock, k
 async def test_a_second_worker_anywhere_that_collects_harms_nothing(clock: SetClock) -> None:
     kept = CollectedBook(clock)
     assert (await start_anywhere(kept.program, kept.program, kept.check, clock=clock, before=kept.before)).runs > 20
+
+
+class Later(Event, tag="flow.later", frozen=True):
+    """An event of a later version."""
+
+    id: str
+
+
+async def test_upkeep_leaves_out_only_partitions_that_a_program_cannot_read(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def order() -> str:
+        return "done"
+
+    async with (
+        Flow(app, (await cluster.connect()).book("shop")) as outside,
+        working(cluster, app) as worker,
+    ):
+        ids = [f"x{number}" for number in range(40)]
+        for id in ids:
+            assert await (await outside.start(order.call(), id=id)).result() == "done"
+        there = tags.partition_of(ids[0])
+        broken = Contribution((tags.flow_part("shop", there), tags.flow_done("shop", there)), {}, (Later(ids[0]),))
+        await outside.log.append(broken)
+        await later(worker, clock, 10 * DAY_MS)
+        kept = {id for id in ids if await rows(book, tags.flow_history(id))}
+        assert kept <= {id for id in ids if tags.partition_of(id) == there}
+        assert await rows(book, tags.flow_part("shop", there)), "what it cannot read stays"
+        others = {tags.partition_of(id) for id in ids} - {there}
+        assert not [one for one in others if await rows(book, tags.flow_part("shop", one))]

@@ -108,12 +108,12 @@ async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keep
     mine = [id for id in ids if tags.partition_of(id) == part]
     places = [await log.append(start(Started(id, "n", "d", [], 0, group=GROUP), 0)) for id in ids]
     everything = sorted({tags.partition_of(id) for id in ids})
-    assert await unfinished(log, GROUP, everything, places[-1]) == ids
-    assert await unfinished(log, GROUP, [part], places[0]) == ["x0"]
+    assert await unfinished(log, GROUP, everything, places[-1]) == (ids, {})
+    assert await unfinished(log, GROUP, [part], places[0]) == (["x0"], {})
     old = next(id for id in (f"old{number}" for number in range(1_000)) if tags.partition_of(id) == part)
     kept = PartitionCheckpoint(GROUP, part, (old,), places[-2])
     last = await log.append(Contribution((tags.flow_part(GROUP, part),), {}, (kept,)))
-    found = await unfinished(log, GROUP, everything, last)
+    found, _ = await unfinished(log, GROUP, everything, last)
     assert not set(found) & (set(mine) - {ids[-1]})
     assert old in found
 

@@ -18,6 +18,7 @@ from bokiflow.history.instance_state import InstanceState
 from bokiflow.model.flow_events import Checkpointed, Claimed, Signalled
 from bokiflow.model.records import InstanceStreams
 from bokiflow.worker.takeover import reason, record_blocked
+from bokilib import Log
 from bokilib.errors import PayloadHookFailed, UnknownEvent
 from bokilib.ports import BookPort
 from bokilib.records import tags
@@ -228,3 +229,61 @@ async def test_an_error_of_a_takeover_reaches_those_who_wait_for_its_workflow_al
                 await broken
             await outside.handle("well").signal("go", "done")
             assert await well == "done"
+
+
+class Reversed:
+    """A payload hook that some programs have, and others lack."""
+
+    name = "reversed"
+
+    async def seal(self, events: bytes) -> bytes:
+        return events[::-1]
+
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed[::-1]
+
+
+async def test_a_start_that_a_worker_cannot_open_waits_alone_until_one_can(cluster: MemoryCluster) -> None:
+    """A worker that begins or takes partitions over runs what else is in them, and trims none of what it cannot read."""
+    app, sibling = App("shop"), next(ids_of(tags.partition_of("x")))
+
+    @app.workflow
+    async def order() -> str:
+        return "done"
+
+    async with (
+        bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside,
+        bokiflow.Flow(app, Log((await cluster.connect()).book("shop"), hook=Reversed())) as sealing,
+    ):
+        sealed = await sealing.start(order.call(), id="x")
+        handles = [await outside.start(order.call(), id=id) for id in (sibling, "y", "z")]
+        async with working(cluster, app, "lacks it", lease_s=LONG_S) as worker:
+            assert [await one.result() for one in handles] == ["done"] * 3
+            assert await (await outside.start(order.call(), id="later")).result() == "done"
+            assert (await worker.collect()).ended == 0, "all of a day"
+            await worker.drain()
+        has_it = Worker(app, Log((await cluster.connect()).book("shop"), hook=Reversed()), lease_s=LONG_S)
+        async with has_it:
+            assert await sealed.result() == "done"
+
+
+async def test_a_workflow_whose_state_is_of_a_later_version_waits_alone(cluster: MemoryCluster) -> None:
+    """Its newest record is unknown to a worker that begins, which runs all others, and tries none of them in vain."""
+    app = App("shop")
+
+    @app.workflow
+    async def waits() -> str:
+        return str(await bokiflow.recv("go"))
+
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        handles = {id: await outside.start(waits.call(), id=id) for id in ("x", "y", "z")}
+        place = InstanceStreams("x", "shop")
+        await outside.log.append(Contribution((place.fence,), {}, (Later("x"),)))
+        async with working(cluster, app, lease_s=LONG_S) as worker:
+            await until(lambda: {"y", "z"} == set(worker.executors))
+            await worker._round()
+            await worker.collect()
+            assert "x" not in worker._takeover.others and "x" not in worker._takeover.aside
+            for id in ("y", "z"):
+                await handles[id].signal("go", id)
+                assert await handles[id].result() == id
