@@ -24,7 +24,7 @@ from boki._arguments import ConsistencyName, Data, Expect, Tag
 from boki._reader import busy
 from boki._record import Gap, Record
 from boki_common.errors import ClosedError, DiskFull
-from boki_common.runtime.loop_thread import LoopThread, in_loop, waiting
+from boki_common.runtime.loop_thread import Caller, LoopThread, in_loop, waiting
 
 T = TypeVar("T")
 
@@ -164,6 +164,10 @@ class Book:
     def using(self, call: Callable[[boki.Book], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine on the asynchronous book, in the client's loop, and waits: for the blocking faces of libraries."""
         return self._thread.run(call(self._inner))
+
+    def serving(self, call: Callable[[boki.Book, Caller], Coroutine[Any, Any, T]]) -> T:
+        """As `using`, for a coroutine that has plain functions of the user run by this thread, while it waits."""
+        return self._thread.serve(lambda caller: call(self._inner, caller))
 
     append = waiting(_book.Book.append)
     append_many = waiting(_book.Book.append_many)

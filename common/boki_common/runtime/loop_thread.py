@@ -9,7 +9,8 @@
         def __init__(self, thread, book): self._thread, self._inner = thread, book
         append = waiting(boki.Book.append)
 
-Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for.
+Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for. A coroutine may have plain functions
+run by the thread that waits for it (`serve`): bodies of users, which may be slow, and which find the thread's own data there.
 
 One that is dropped without `stop` is ended with a ResourceWarning, as any file or loop: the thread refers to
 its loop only, so it keeps no owner alive. In a forked child there is no thread: whatever is called there is refused.
@@ -18,12 +19,15 @@ its loop only, so it keeps no owner alive. In a forked child there is no thread:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import queue
 import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from boki_common.errors import BokiError, ClosedError
 from boki_common.runtime import confined, forks
@@ -65,6 +69,55 @@ class _Running:
             self.loop.call_soon_threadsafe(self.loop.stop)
 
 
+class Caller:
+    """A thread that waits for a coroutine, as that coroutine sees it: it runs plain functions meanwhile."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        """What the thread is asked to run; None: the coroutine has ended."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Has a function run by the thread, and returns what it returns. An error that ends programs cancels the coroutine."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Callable[[], T]] = loop.create_future()
+
+        def end(outcome: Callable[[], T]) -> None:
+            if not ended.done():  # else nobody waits for it any more
+                ended.set_result(outcome)
+
+        def run() -> None:
+            outcome: Callable[[], T]
+            try:
+                result = function()
+                outcome = partial(_same, result)
+            except Exception as error:  # noqa: BLE001 - the coroutine raises it
+                outcome = partial(_raise, error)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(end, outcome)
+
+        self._asked.put(run)
+        return (await ended)()
+
+    def serve(self, coroutine: concurrent.futures.Future[T]) -> T:
+        """Runs what the coroutine asks for until it ends; returns what it returns."""
+        coroutine.add_done_callback(lambda _: self._asked.put(None))
+        try:
+            while (run := self._asked.get()) is not None:
+                run()
+        except BaseException:
+            coroutine.cancel()
+            raise
+        return coroutine.result()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _same(result: T) -> T:
+    return result
+
+
 class LoopThread:
     """See the module. `name` is the face's, for messages and the list of threads."""
 
@@ -92,6 +145,20 @@ class LoopThread:
 
     def run(self, routine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the loop, from any other thread, and waits for it. Raises what it raises; ClosedError."""
+        future = self._begin(routine)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def serve(self, routine: Callable[[Caller], Coroutine[Any, Any, T]]) -> T:
+        """As `run`, for a coroutine that has functions run by this thread."""
+        caller = Caller()
+        return caller.serve(self._begin(routine(caller)))
+
+    def _begin(self, routine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begins a coroutine, in the context of the thread that calls."""
         running = self._running
         try:
             confined.check(f"a client of {running.name}")
@@ -107,12 +174,7 @@ class LoopThread:
                 if running.loop.is_closed()
                 else f"{running.name} was called inside of its own event loop: use the asynchronous classes there"
             )
-        future = asyncio.run_coroutine_threadsafe(routine, running.loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        return asyncio.run_coroutine_threadsafe(routine, running.loop)
 
     def do(self, call: Callable[[], T]) -> T:
         """Runs a plain function in the loop and waits for it."""

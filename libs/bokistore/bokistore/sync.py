@@ -6,24 +6,25 @@
         store.transact(move, "alice", "bob", 10)          # def move(tx, source, target, amount): tx["alice"].get("balance") …
 
 Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference. The body of a transaction
-is a plain function in the caller's thread; it runs again while it loses, and commits by itself (no group). Any number of threads
-may use a store.
+is a plain function that runs in the caller's thread. Any number of threads may use a store; their transactions commit as those of tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import boki
 import bokistore
-from boki_common.errors import Conflict, Trimmed
+from boki_common.runtime.loop_thread import Caller
 from bokilib.ports import ConsistencyName, PayloadHook
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
+from bokistore.commit.jobs import RUNNING, Job
 from bokistore.model.operations import AnyOperation, Change
 from bokistore.read.inspection import Version
 from bokistore.store import DEFAULTS, StoreSettings
@@ -272,19 +273,27 @@ class BokiStore(_Face):
         retries: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> Callable[[Callable[Concatenate[Transaction, P], R]], Callable[P, R]]:
-        most = self.store.settings.retries if retries is None else retries
+        transactional = self.store.transactional(isolation=isolation, retries=retries, consistency=consistency)
 
         def decorate(body: Callable[Concatenate[Transaction, P], R]) -> Callable[P, R]:
+            @wraps(body)
             def run(*args: P.args, **options: P.kwargs) -> R:
-                left = most
-                while True:
+                def here(tx: bokistore.Transaction, within: tuple[Job[Any], ...]) -> R:
+                    around = RUNNING.set(within)  # transactions that the body calls for are within this one
                     try:
-                        with self.transaction(isolation=isolation, consistency=consistency) as tx:
-                            return body(tx, *args, **options)
-                    except (Conflict, Trimmed):
-                        left -= 1
-                        if left < 0:
-                            raise
+                        return body(Transaction(self._book, tx), *args, **options)
+                    finally:
+                        RUNNING.reset(around)
+
+                async def transact(_: boki.Book, caller: Caller) -> R:
+                    @transactional
+                    @wraps(body)
+                    async def run_there(tx: bokistore.Transaction) -> R:
+                        return await caller.call(partial(here, tx, RUNNING.get()))
+
+                    return await run_there()
+
+                return self._book.serving(transact)
 
             return run
 

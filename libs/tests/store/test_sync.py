@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import boki
 import bokistore.sync
 from boki.testing import MemoryCluster
-from bokistore import Change, Inc
+from bokistore import Change, Inc, StoreSettings, TransactionTimeout
 from bokistore.sync import BokiStore, Transaction
 
 
@@ -89,7 +91,7 @@ async def test_transactions_of_threads(cluster: MemoryCluster) -> None:
             raise KeyError
         with pytest.raises(boki.Conflict):
             store.transactional(retries=1)(lose)(store)
-        assert store.object("x").get("n") == 9
+        assert store.object("x").get("n") == 10, "as often as in a task"
 
     def lose(tx: Transaction, store: BokiStore) -> None:
         tx["x"].get("n")
@@ -97,6 +99,98 @@ async def test_transactions_of_threads(cluster: MemoryCluster) -> None:
         tx["x"].set("n", 0)
 
     await in_thread(cluster, script)
+
+
+async def test_a_slow_body_commits_beside_a_process_that_commits_each_time_it_runs(cluster: MemoryCluster) -> None:
+    """Threads claim what they lose again and again, as tasks do, and heed claims of others."""
+    fast, changed, ended = (
+        bokistore.BokiStore((await cluster.connect()).book("shop")),
+        threading.Event(),
+        asyncio.Event(),
+    )
+
+    async def change(tx: bokistore.Transaction) -> None:
+        tx["x"].set("n", await tx["x"].get("n", 0))
+
+    async def hammer() -> None:
+        while not ended.is_set():
+            await fast.transact(change)
+            changed.set()
+            await asyncio.sleep(0)
+
+    def script(store: BokiStore) -> None:
+        def slow(tx: Transaction) -> None:
+            tx["x"].get("n")
+            changed.clear()
+            changed.wait(0.02)  # once the other process heeds the claim it commits nothing
+            tx["x"].set("m", 1)
+
+        store.transact(slow)
+
+    hammering = asyncio.create_task(hammer())
+    try:
+        await in_thread(cluster, script)
+    finally:
+        ended.set()
+        await hammering
+    assert await fast.object("x").get("m") == 1
+
+
+async def test_a_body_runs_in_the_thread_that_called_with_what_that_has(cluster: MemoryCluster) -> None:
+    def script(store: BokiStore) -> None:
+        local, around = threading.local(), ContextVar("around", default="")
+        local.name = "mine"
+        around.set("here")
+
+        def body(tx: Transaction) -> str:
+            around.set(f"{around.get()} {local.name}")
+            store.transact(lambda inner: inner["y"].inc("n"))
+            tx["x"].set("n", store.object("y").get("n"))
+            return around.get()
+
+        assert store.transact(body) == "here mine" == around.get()
+        assert store.values(["x", "y"]) == [{"n": 1}, {"n": 1}]
+
+    await in_thread(cluster, script)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), StopIteration(1), KeyError("x")]
+)
+async def test_an_error_of_a_body_is_its_callers_and_nothing_commits(
+    cluster: MemoryCluster, error: BaseException
+) -> None:
+    def script(store: BokiStore) -> None:
+        def body(tx: Transaction) -> None:
+            tx["x"].inc("n")
+            raise error
+
+        expected = RuntimeError if isinstance(error, StopIteration) else type(error)
+        with pytest.raises(expected):
+            store.transact(body)
+        assert store.object("x").get("n") is None
+        store.transact(lambda tx: tx["x"].inc("n"))
+        assert store.object("x").get("n") == 1, "the client goes on"
+
+    await in_thread(cluster, script)
+
+
+async def test_a_body_that_takes_too_long_is_told_so(cluster: MemoryCluster) -> None:
+    def script(url: str) -> None:
+        with boki.sync.connect(url) as client:
+            store = BokiStore(client.book("shop"), settings=StoreSettings(grace_ms=50))
+            late = threading.Event()
+
+            def body(tx: Transaction) -> None:
+                tx["x"].inc("n")
+                late.wait(0.2)
+
+            with pytest.raises(TransactionTimeout, match="body"):
+                store.transact(body)
+            assert store.object("x").get("n") is None
+            store.close()
+
+    await asyncio.to_thread(script, cluster.url)
 
 
 async def test_collections(cluster: MemoryCluster) -> None:

@@ -79,9 +79,7 @@ class Bodies:
             self._on_failed(job, error)
             if asked:
                 raise
-        RUNNING.set(
-            job.within
-        )  # else the task's context holds the job, which holds the task, until garbage is collected
+        RUNNING.set(job.within)  # else the context of this task holds the job, which holds the task
 
     async def _attempt(self, job: Job[Any], overlay: Overlay) -> None:
         """Run the body once. An error of it is kept: what it read may prove wrong."""
