@@ -123,18 +123,21 @@ class Members:
         if self.failed is not None:
             return
         self.failed = error
-        for task in self._tasks:
-            task.cancel()
+        self.stop()
         log.error(
             "member stopped: others will take it for dead", group=self._group, member=self.name, error=repr(error)
         )
         self._changed()
 
+    def stop(self) -> None:
+        """Send no heartbeat any more, as of now. A caller that is about to leave the group and may be cancelled meanwhile stops first."""
+        for task in self._tasks:
+            task.cancel()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @staticmethod

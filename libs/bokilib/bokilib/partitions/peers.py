@@ -68,6 +68,10 @@ class Peers:
         await self._members.__aenter__()
         return self
 
+    def stop(self) -> None:
+        """Send no heartbeat any more (`Members.stop`), before the member leaves."""
+        self._members.stop()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -205,3 +205,16 @@ async def test_a_member_that_cannot_hear_heartbeats_stops_its_own(cluster: Memor
         await until(lambda: member.failed is not None)
         assert isinstance(member.failed, ZeroDivisionError) and told[-1] is member.failed
         assert all(task.done() or task.cancelling() for task in member._tasks)
+
+
+async def test_a_member_that_stopped_sends_nothing_if_its_leaving_is_cut_off(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("b")
+    member = Members(Log(book), "g", "a", lease_s=0.003)
+    await member.__aenter__()
+    await until(member.may_act)
+    member.stop()
+    leaving = asyncio.create_task(member.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    await until(lambda: all(task.done() for task in member._tasks))
