@@ -222,6 +222,11 @@ bokistore libs/tests/test_garbage.py::test_operations_leave_no_cycles
 -        RUNNING.set(job.within)
 +        pass
 
+a host that is left sends heartbeats
+bokirsm libs/tests/rsm/test_leaving.py::test_a_host_that_is_cancelled_while_it_leaves_is_taken_over
+-            ends.push_async_callback(self._peers.__aexit__, kind, error, trace)
++            pass
+
 a follower that ends tells nobody
 bokilib libs/tests/test_deaf.py::test_a_deaf_consumer_raises_and_another_gets_its_messages
 -        self._failed(self, error)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from boki.testing import MemoryCluster
+from boki_common.errors import ClosedError
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Call, Flow, Worker
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -153,3 +154,17 @@ async def test_objects_that_are_not_followed_any_more_are_read_from_the_log(reas
             await let_pass(0.1)
         await mine.close()
         await theirs.close()
+
+
+@in_virtual_time
+async def test_calls_for_results_end_when_the_client_is_closed() -> None:
+    app, order = flow_app([], "w")
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        client = await cluster.connect()
+        async with Flow(app, client.book("b")) as outside:
+            handle = await outside.start(order, id="x")
+            waits = asyncio.create_task(handle.result())
+            await let_pass(1)
+            await client.close()
+            with pytest.raises(ClosedError):
+                await asyncio.wait_for(waits, WITHIN_S)

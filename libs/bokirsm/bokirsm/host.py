@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -171,13 +172,26 @@ class Host:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit what was handled, and release the partitions. If the log does not answer in time, others wait for a lease."""
+        """Commit what was handled, and release the partitions. If the log does not answer in time, others wait for a lease.
+
+        However often the caller is cancelled meanwhile, nothing of the host runs on: its heartbeats end, and others take over.
+        """
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        async with AsyncExitStack() as ends:  # from the last to the first, each also after an error of another
+            if self._watch is not None:
+                ends.callback(self._watch.close)
+            ends.push_async_callback(self.rsm.__aexit__, kind, error, trace)
+            ends.push_async_callback(self._peers.__aexit__, kind, error, trace)
+            ends.push_async_callback(self._follower.close)
+            ends.push_async_callback(self.lane.close)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Release the partitions once what was handled is in the log, or give up after a while."""
         self._leaving = True
-        if self._giving_up is not None:
-            await asyncio.gather(self._giving_up, return_exceptions=True)
+        ending = [*self._tasks, *([] if self._giving_up is None else [self._giving_up])]
+        await asyncio.gather(*ending, return_exceptions=True)
         try:
             async with asyncio.timeout(lease_rules.LEAVE_S):
                 while (
@@ -192,13 +206,6 @@ class Host:
                 host=self.name,
                 error=repr(failed),
             )
-        finally:
-            await self.lane.close()
-            await self._follower.close()
-            await self._peers.__aexit__(kind, error, trace)
-            await self.rsm.__aexit__(kind, error, trace)
-            if self._watch is not None:
-                self._watch.close()
 
     def _lane_failed(self, error: Exception) -> None:
         self.failed, self._leaving = error, True

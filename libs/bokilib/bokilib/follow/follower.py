@@ -169,19 +169,21 @@ class _FollowedCursor:
             self._task.cancel()
             self._task = self._cursor = None
 
-    async def close(self) -> None:
+    def stop(self) -> asyncio.Task[None] | None:
+        """Read nothing more; return the task that ends."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        return self._task
 
     async def _follow(self) -> None:
         pause = pauses()
         while True:
             try:
                 await self._read(pause)
-            except ClosedError:
+            except ClosedError as error:  # the program closed its client
                 self._cursor = None
-                return  # the session is closed
+                self._failed(self, error)
+                return
             except Exception as error:  # noqa: BLE001 - `failed` gets it
                 self._cursor = None
                 if not isinstance(error, BokiError) or not error.retryable:
@@ -249,8 +251,7 @@ class Follower:
 
         Args:
             opened: the log of the book.
-            failed: called in the event loop with the error after which some streams are not followed any more, but not when the session
-                is closed. They may be added again.
+            failed: called in the event loop with the error after which some streams are not followed any more. They may be added again.
         """
         self._log = opened
         self._failed: Final = failed
@@ -268,8 +269,8 @@ class Follower:
     async def close(self) -> None:
         """Cancel all cursors. Nothing is delivered any more."""
         cursors, self._cursors, self._by_tag = self._cursors, [], {}
-        for cursor in cursors:
-            await cursor.close()
+        ending = [task for cursor in cursors if (task := cursor.stop()) is not None]
+        await asyncio.gather(*ending, return_exceptions=True)
 
     def _cursor_failed(self, cursor: _FollowedCursor, error: Exception) -> None:
         """Forget the subscriptions of a cursor that ended, and report its error."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 import boki
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, ClosedError
 from boki_common.logs import get_logger
 from bokilib.append.log import Log, Read
 from bokilib.follow.follower import Follower
@@ -120,7 +120,8 @@ class Answers:
             log.warning("answers not trimmed: trimmed later", error=repr(error))
 
     async def close(self) -> None:
-        """Follow the answers no longer, and trim those that were read."""
+        """Follow the answers no longer, fail the questions that wait for one, and trim those that were read."""
+        self._lost(ClosedError("the client of machines was left: the question may be handled, its answer is not heard"))
         await self._follower.close()
         if self._trimming is not None:
             await asyncio.gather(self._trimming, return_exceptions=True)

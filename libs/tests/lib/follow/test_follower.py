@@ -9,7 +9,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, ClosedError, InvalidArgument
 from bokilib import Contribution, Event, Follower, Log
 from bokilib.append.log import Read
 from bokilib.errors import ForeignRecord, PayloadHookFailed, UnknownEvent
@@ -239,17 +239,15 @@ async def test_a_subscriber_that_raises_is_reported_with_its_stack(
     assert "follower ended" in said and "in mistaken" in said
 
 
-async def test_a_follower_whose_session_ends_fails_nobody(cluster: MemoryCluster) -> None:
-    """Its program ended the session."""
+async def test_who_follows_is_told_that_the_client_is_closed(cluster: MemoryCluster) -> None:
     client = await cluster.connect()
     log, failed = Log(client.book("b")), list[Exception]()
     async with Follower(log, failed.append) as follower:
         follower.add("a", 1, into([]))
         await append(log, "a")
         await client.close()
-        for _ in range(100):
-            await asyncio.sleep(0)
-    assert not failed
+        await until(lambda: bool(failed))
+    assert [type(one) for one in failed] == [ClosedError]
 
 
 # -- subscriptions of one cursor
