@@ -28,7 +28,7 @@ from boki_common.runtime.loop_thread import Caller, LoopThread, in_loop, waiting
 
 T = TypeVar("T")
 
-__all__ = ["Book", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
+__all__ = ["Book", "Caller", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
 
 
 class Ticket:

@@ -18,7 +18,6 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import boki
 import bokistore
-from boki_common.runtime.loop_thread import Caller
 from bokilib.ports import ConsistencyName, PayloadHook
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
@@ -285,7 +284,7 @@ class BokiStore(_Face):
                     finally:
                         RUNNING.reset(around)
 
-                async def transact(_: boki.Book, caller: Caller) -> R:
+                async def transact(_: boki.Book, caller: boki.sync.Caller) -> R:
                     @transactional
                     @wraps(body)
                     async def run_there(tx: bokistore.Transaction) -> R:
