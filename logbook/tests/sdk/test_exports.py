@@ -21,7 +21,16 @@ def test_names() -> None:
         "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "WrongCluster", "WrongLoop", "connect",
         "connect_like", "sync", "testing",
     }  # fmt: skip
-    assert sorted(boki.sync.__all__) == ["Book", "Caller", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
+    assert sorted(boki.sync.__all__) == [
+        "Book",
+        "Caller",
+        "Client",
+        "Cursor",
+        "RecordIterator",
+        "Ticket",
+        "Writer",
+        "connect",
+    ]
     assert sorted(boki.testing.__all__) == ["MemoryCluster", "simulated", "tag_number", "virtual_time"]
     for module in (boki, boki.sync, boki.testing):
         assert all(hasattr(module, name) for name in module.__all__)
