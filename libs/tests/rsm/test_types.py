@@ -10,6 +10,7 @@ from libs.tests.typed_programs import check_typed_programs
 
 GOOD = """
 import boki
+import bokirsm.sync
 from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State, Table, Volatile
 
 
@@ -68,6 +69,13 @@ async def main(book: boki.Book) -> int:
         seqnum: int = await rsm.send(counter, Word("a"), dedup_id="x")
         await rsm.send_many([(counter, Word("b")), (counter, Word("c"))])
         return seqnum + await host.ask(Word("a").to(counter))
+
+
+def blocking(book: boki.sync.Book) -> int:
+    with bokirsm.sync.Rsm(App("words", [Counter, Max]), book) as rsm:
+        counter = rsm.create(Counter, Init(rsm.create(Max, key="max")), key="c-1")
+        seqnum: int = rsm.send(counter, Word("a"), dedup_id="x") + rsm.send_many([(counter, Word("b"))])
+        return seqnum + rsm.ask(Word("a").to(counter), timeout_s=3)
 """
 
 WRONG = {
@@ -86,10 +94,14 @@ WRONG = {
     "a question that is none": "await host.ask(Init(top))",
     "a machine that is created with another event": 'await host.create(Max, Init(top), key="m")',
     "an answer that is used as another type": "text: str = await host.ask(w.to(c))",
+    "a blocking send of an event that is not accepted": 'rsm.send(c, Freq("a", 1))',
+    "a blocking creation with another event": "rsm.create(Max, Init(top))",
+    "a blocking answer that is used as another type": "text: str = rsm.ask(w.to(c))",
 }
 
 FRAME = """
 from bokirsm import Ask, Host, Ref
+from bokirsm.sync import Rsm
 from good import Counter, Freq, Init, Max, Word
 
 
@@ -97,7 +109,9 @@ class Name(Ask[str]):
     pass
 
 
-async def wrong(host: Host, c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: Word, max: type[Max]) -> str:
+async def wrong(
+    host: Host, c: Ref[Init | Word], m: Counter, top: Ref[Freq], w: Word, max: type[Max], rsm: Rsm
+) -> str:
 """
 
 

@@ -1,1 +1,1 @@
-"""Machines from outside: `answers` (answers to questions), then `rsm` (create, send, ask, and decide about faults)."""
+"""Machines from outside: `answers` (answers to questions), `rsm` (create, send, ask, and decide about faults), `sync` (without a loop)."""
