@@ -110,18 +110,35 @@ def copy_sources(target: Path) -> None:
 
 
 def mutate(root: Path, mutation: Mutation) -> dict[Path, str]:
-    """Applies the edits below `root`; returns the files as they were. Raises OutOfDate, also when they name what is not there."""
+    """Applies the edits below `root`; returns the files as they were.
+
+    Raises OutOfDate, also when they name what is not there. The files are as they were then: other mutations of the copy follow.
+    """
     before: dict[Path, str] = {}
-    for old, new in mutation.edits:
-        path = file_of(root, mutation, old)
-        text = path.read_text("utf-8")
-        before.setdefault(path, text)
-        path.write_text(text.replace(old, new), "utf-8")
+    try:
+        for old, new in mutation.edits:
+            path = file_of(root, mutation, old)
+            text = path.read_text("utf-8")
+            before.setdefault(path, text)
+            path.write_text(text.replace(old, new), "utf-8")
+        _check_names(mutation, before)
+    except OutOfDate:
+        restore(before)
+        raise
+    return before
+
+
+def restore(before: dict[Path, str]) -> None:
+    """Puts files back as they were before a mutation."""
+    for path, text in before.items():
+        path.write_text(text, "utf-8")
+
+
+def _check_names(mutation: Mutation, before: dict[Path, str]) -> None:
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", *map(str, before)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode != 0:
         raise OutOfDate(f"{mutation.name}: expected text that names what there is, found\n{found.stdout}{found.stderr}")
-    return before
 
 
 def run_tests(root: Path, *tests: str, timeout_s: float = RUN_TIMEOUT_S) -> tuple[int, str]:

@@ -22,6 +22,7 @@ from itests.mutations.mutation import (
     copy_sources,
     file_of,
     mutate,
+    restore,
     run_tests,
 )
 from itests.mutations.patch import patches
@@ -74,6 +75,9 @@ def test_a_mutation_that_names_what_is_not_there_is_an_error(tmp_path: Path) -> 
     file.write_text("one = 1\n")
     with pytest.raises(OutOfDate, match="Undefined name `absent`"):
         mutate(tmp_path, Mutation("names nothing", "ledger", (("one = 1", "one = absent"),), ""))
+    with pytest.raises(OutOfDate, match="nowhere"):
+        mutate(tmp_path, Mutation("half of it", "ledger", (("one = 1", "one = 2"), ("two", "")), ""))
+    assert file.read_text() == "one = 1\n", "the next mutation finds the sources as they were"
 
 
 def test_a_patch_is_read_as_the_edits_that_it_shows() -> None:
@@ -120,6 +124,5 @@ def test_with_the_fix_taken_out_its_test_fails(copy: Path, mutation: Mutation) -
     try:
         code, output = run_tests(copy, mutation.test)
     finally:
-        for path, text in before.items():
-            path.write_text(text, "utf-8")
+        restore(before)
     assert code == FAILED, f"{mutation.test} passes without the fix\n{output}"
