@@ -517,12 +517,12 @@ bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_o
 
 a question to a machine is answered before the commit
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
--        part = record.contribution(self._claims)
-+        part = record.contribution(self._claims)
-+        answers = tuple(Commit(one.id, DROPPED, replies=one.replies) for one in record.events() if one.replies)
-+        if answers:
-+            streams = dict.fromkeys(tags.rsm_replies(two.asker.rpartition("/")[0]) for one in answers for two in one.replies)
-+            await self._log.append(Contribution(tuple(streams), {}, answers), settle=True)
+-            part = record.contribution(self._claims)
++            part = record.contribution(self._claims)
++            answers = tuple(Commit(one.id, DROPPED, replies=one.replies) for one in record.events() if one.replies)
++            if answers:
++                streams = dict.fromkeys(tags.rsm_replies(two.asker.rpartition("/")[0]) for one in answers for two in one.replies)
++                await self._log.append(Contribution(tuple(streams), {}, answers), settle=True)
 
 copies of an event to a machine are handled
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
@@ -533,6 +533,196 @@ timers of machines are lost when their partition moves
 bokirsm libs/tests/rsm/test_simulated.py::test_on_models_each_event_is_handled_once_and_days_change_nothing
 -        for text, times in state.timers.items():
 +        for text, times in ():
+
+a lane sends a record before the outcome of the one before it
+bokirsm libs/tests/rsm/test_fenced_records.py::test_an_event_of_a_lost_record_is_handled_by_no_machine_before_it_is_sent_again
+-            async with self._turn:
+-                if self._records[0]:
+-                    await self._append_first()
+-            self._schedule()
++            self._spawn(self._append_first)
++            await asyncio.sleep(0)
++            self._schedule()
+@@
+-        assert self.seqnum, "the record before is in the log when the next one is sealed"
+
+a lane keeps what it handled after a record that was lost
+bokirsm libs/tests/rsm/test_fenced_records.py::test_an_event_of_a_lost_record_is_handled_by_no_machine_before_it_is_sent_again
+-        self._records.clear()
+-        self._records.append(LaneRecord(self._app.name))
+-        pause = pauses()
++        pause = pauses()
+@@
+-        assert all(partition not in record.partitions for record in self._records), (
+-            "commits have a claim that they expect"
+-        )
+@@
+-        assert self.seqnum, "the record before is in the log when the next one is sealed"
+
+a checkpoint of a partition expects no claim
+bokirsm libs/tests/rsm/test_fenced_records.py::test_of_two_owners_the_checkpoint_of_the_older_one_comes_too_late
+-        self.expect[fence] = claim
++        if isinstance(item.event, Snapshot):
++            self.expect[fence] = claim
+
+a snapshot of a machine expects no claim
+bokirsm libs/tests/rsm/test_fenced_records.py::test_of_two_owners_the_checkpoint_of_the_older_one_comes_too_late
+-        self.expect[fence] = claim
++        if isinstance(item.event, Checkpoint):
++            self.expect[fence] = claim
+
+a copy of a snapshot expects no place of its machine
+bokirsm libs/tests/rsm/test_fenced_records.py::test_a_carriers_copy_comes_too_late_if_the_owner_wrote_a_snapshot_meanwhile
+-        made = await append_states(self._log, states, fence)
++        made = {
++            one.stream: await self._log.append(Contribution((one.stream,), fence, (one.event,)), settle=True)
++            for one in states
++        }
+
+a partition of machines is trimmed before its checkpoint is in the log
+bokirsm libs/tests/rsm/test_fenced_records.py::test_nothing_is_trimmed_before_the_checkpoint_that_covers_it_is_in_the_log
++            for one in shots.partitions:
++                await self._log.book.trim([(tags.rsm_partition(self._app.name, one.state.partition), one.covers + 1)])
+             written = await self._writer.write(shots, dict(self._claims))
+
+a snapshot that is trimmed between two reads counts as none
+bokirsm libs/tests/rsm/test_fenced_records.py::test_a_snapshot_that_is_copied_and_trimmed_between_two_reads_is_found
+-        if not newest or await _is_newest(log, tag, newest, at_most):
++        if True:
+
+a snapshot whose parts are trimmed during a read counts as none
+bokirsm libs/tests/rsm/lane/test_loading.py::test_a_snapshot_that_is_replaced_and_trimmed_during_a_read_is_read_again
+-            if not left:
+-                raise
+-            continue
+-        if not newest
++            return MachineStream()
++        if not newest
+
+commits of a machine are applied without their number
+bokirsm libs/tests/rsm/test_fenced_records.py::test_commits_that_a_snapshot_has_are_not_applied_again
+-        if commit.k > state.k:
+-            if commit.k != state.k + 1:
+-                raise LookupError(f"{commit.id}: expected commit {state.k + 1}, found {commit.k}")
+-            state.apply(commit)
+-    return state
++        state.apply(msgspec.structs.replace(commit, k=state.k + 1))
++    return state
+
+a checkpoint leaves out the events that wait
+bokirsm libs/tests/rsm/test_fenced_records.py::test_a_checkpoint_has_the_events_that_wait_below_it
+-            for id, message in self.pending.items()
+-            if id.seqnum <= covers
++            for id, message in self.pending.items()
++            if False
+
+answers of machines are a record of their own
+bokirsm libs/tests/rsm/test_fenced_records.py::test_a_question_is_answered_once_wherever_its_host_dies
+-            part = record.contribution(self._claims)
++            part = record.contribution(self._claims)
++            answers = tuple(Commit(one.id, DROPPED, replies=one.replies) for one in part.events if one.replies)
++            if answers:
++                streams = dict.fromkeys(tags.rsm_replies(two.asker.rpartition("/")[0]) for one in answers for two in one.replies)
++                await self._log.append(Contribution(tuple(streams), {}, answers), settle=True)
++                events = tuple(__import__("msgspec").structs.replace(one, replies=()) for one in part.events)
++                part = Contribution(part.tags, part.expect, events)
+
+the firing of a timer is a record without a claim
+bokirsm libs/tests/rsm/test_handler_effects.py::test_a_timer_fires_once_though_two_hosts_take_the_machine_for_theirs
+-            machine.inbox.append(due.firing)  # one that is set no more is recognised when it is handled
++            timer = machine.state.timers.get(due.firing.name) if machine.state is not None else None
++            if timer is not None:
++                fired = Inputs(self._app.name, (Message(machine.text, timer.event, timer.body),))
++                part = Contribution((tags.rsm_partition(self._app.name, machine.ref.partition),), {}, (fired,))
++                self._spawn(partial(self._log.append, part))
+@@
+-    Faulted,
+-    MessageId,
++    Faulted,
++    Inputs,
++    Message,
++    MessageId,
+
+a timer that fires by a record without a claim fires after it was cancelled
+bokirsm libs/tests/rsm/test_handler_effects.py::test_a_timer_that_is_due_while_it_is_cancelled_does_not_fire_afterwards
+-            machine.inbox.append(due.firing)  # one that is set no more is recognised when it is handled
++            timer = machine.state.timers.get(due.firing.name) if machine.state is not None else None
++            if timer is not None:
++                fired = Inputs(self._app.name, (Message(machine.text, timer.event, timer.body),))
++                part = Contribution((tags.rsm_partition(self._app.name, machine.ref.partition),), {}, (fired,))
++                self._spawn(partial(self._log.append, part))
+@@
+-    Faulted,
+-    MessageId,
++    Faulted,
++    Inputs,
++    Message,
++    MessageId,
+
+a creation by key expects no machine of the key to be new
+bokirsm libs/tests/rsm/test_handler_effects.py::test_a_key_is_not_free_before_the_retention_of_its_machine_is_over
+-        return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
++        return Contribution((partition, machine), {}, (event,), self._origin), ref
+
+the key of a machine that halted is free once its snapshot is old
+bokirsm libs/tests/rsm/test_handler_effects.py::test_a_key_is_not_free_before_the_retention_of_its_machine_is_over
+-(max(self._retention_ms, carry_ms) if head.event.digest else carry_ms)
++carry_ms
+
+a creation by a machine joins the stream of what it creates
+bokirsm libs/tests/rsm/test_handler_effects.py::test_a_handler_creates_a_thousand_machines_by_one_record
+-        streams += [tags.rsm_replies(process) for process in self._processes]
++        streams += [tags.rsm_replies(process) for process in self._processes]
++        streams += [tags.rsm_machine(self._group, one.message.to.split("/", 2)[2]) for one in self.sent if one.message.kind]
+
+values that a handler changed in place outlive it
+bokirsm libs/tests/rsm/test_handler_effects.py::test_changes_in_place_of_a_handler_that_failed_are_gone
+-            value = self._registers[field.stored] = field.codec.decode(data)
++            value = self._volatile.setdefault(f"{field.stored} as it was decoded", field.codec.decode(data))
++            self._registers[field.stored] = value
+@@
+-        except HandlerFailed as failed:
+-            machine.volatile = {}
++        except HandlerFailed as failed:
+
+volatile values of a handler that failed stay
+bokirsm libs/tests/rsm/test_handler_effects.py::test_changes_in_place_of_a_handler_that_failed_are_gone
+-        except HandlerFailed as failed:
+-            machine.volatile = {}
++        except HandlerFailed as failed:
+
+the time of machines is that of the clock of their host
+bokirsm libs/tests/rsm/test_handler_effects.py::test_the_time_of_machines_is_that_of_the_log
+-        world = World(machine.ref, self._log.now_ms(), self._tokens)
++        world = World(machine.ref, round(__import__("time").time() * 1_000), self._tokens)
+
+a host claims the partitions of living ones
+bokirsm libs/tests/rsm/test_neighbours.py::test_a_partition_of_a_living_host_is_claimed_after_its_release
+-        return moves(self.name, self._planned(), self._owner.standings(self._peers.is_gone)).take
++        return moves(self.name, self._planned(), self._owner.standings(lambda holder: True)).take
+
+a host takes back at once what another one took
+bokirsm libs/tests/rsm/test_neighbours.py::test_hosts_that_disagree_move_a_partition_once_a_round
+-        if is_due:
+-            self._owner.lost.clear()
+-        await self._round()
++        self._owner.lost.clear()
++        await self._round()
+
+hosts of machines are members of the workers of the same name
+bokirsm libs/tests/rsm/test_neighbours.py::test_workers_of_workflows_of_the_same_name_are_no_hosts
+-Peers(opened, tags.rsm_group(app.name), name, lease_s)
++Peers(opened, app.name, name, lease_s)
+
+a host object adopts the claims of an earlier one of its name
+bokirsm libs/tests/rsm/test_neighbours.py::test_a_host_object_claims_what_an_earlier_one_of_its_name_and_log_had
+-        await self._owner.take(self._to_claim)
+-        try:
++        for one, newest in enumerate(self._owner._claims.newest):
++            if newest is not None and newest.who.rpartition(".")[0] == self.name.rpartition(".")[0]:
++                self._owner.mine[one] = newest.seqnum
++        await self._owner.take(self._to_claim)
++        try:
 
 one member's lost claim ends all who shared the record
 bokilib libs/tests/lib/append/test_batcher.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
