@@ -95,7 +95,8 @@ class Rsm:
         return self._run(self.rsm.send(to, event, dedup_id=dedup_id))
 
     def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> int:
-        return self._run(self.rsm.send_many(events))
+        several = list(events)  # here: a generator may call this client, which its own thread cannot
+        return self._run(self.rsm.send_many(several))
 
     def sending(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> Contribution:
         return self._call(lambda: self.rsm.sending(to, event, dedup_id=dedup_id))
