@@ -24,6 +24,8 @@ from libs.tests.rsm.test_faults import surely, without_lease
 from libs.tests.rsm.traces import ARCHIVE, archive_trims, traces_of
 from libs.tests.rsm.words import Best, Counter, Init, Max, Word
 
+pytestmark = pytest.mark.timeout(300)  # seconds of a machine of its own, and longer on a busy one
+
 APP = App("words", [Counter, Max])
 FIRST, SECOND = Ref[Any]("words", 1, "near"), Ref[Any]("words", 2, "near")
 
