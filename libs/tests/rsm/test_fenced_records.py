@@ -1,7 +1,7 @@
 """Records that come late, twice or not at all: of a lane, of checkpoints and snapshots, of a carrier. No event is lost or handled twice.
 
-In each test a record is held between its making and the log, and another host works meanwhile. `docs/acceptance.md` names the rule that
-each of them needs; `itests/mutations` takes it out.
+In most tests a record is held on its way to the log, and another host works meanwhile. `docs/acceptance.md` names the rule that each of
+them needs; `itests/mutations` takes it out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bokilib.records.events import Envelope
 from bokilib.records.events import Event as LogEvent
 from bokilib.retention.carrier import Carrier
 from bokilib.testing import crash_everywhere, while_alive
-from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, State, carried
+from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State, carried
 from bokirsm.lane import checkpoints, lane
 from bokirsm.model.events import PICKER, Checkpoint, Commit, Snapshot
 from libs.tests.rsm.lane.test_checkpoints import checkpoint
@@ -278,7 +278,7 @@ async def asked_once(book: BookPort) -> None:
 
 async def asking(book: boki.Book) -> None:
     """Ask a machine, as a process that stays: its answers are not trimmed."""
-    rsm = Host(APP, book, name="asker").rsm
+    rsm = Rsm(APP, book)
     relay = await rsm.create(Relay, Go("a"), key="r")
     await rsm.send(relay, Seen(asker="someone/1"))
 
