@@ -227,6 +227,11 @@ bokirsm libs/tests/rsm/test_leaving.py::test_a_host_that_is_cancelled_while_it_l
 -            ends.push_async_callback(self._peers.__aexit__, kind, error, trace)
 +            pass
 
+a run by hand has the time of an old record
+bokiflow libs/tests/flow/client/test_schedules.py::test_a_run_by_a_program_that_has_just_begun_is_not_before_what_it_may_read
+-        await self._flow.log.newest_ms(at_most=await self._flow.log.book.now(consistency="linearizable"))
++        pass
+
 a follower that ends tells nobody
 bokilib libs/tests/test_deaf.py::test_a_deaf_consumer_raises_and_another_gets_its_messages
 -            stack="" if isinstance(error, BokiError) else stack_of(error),

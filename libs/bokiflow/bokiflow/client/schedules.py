@@ -329,6 +329,9 @@ class Schedules:
     async def run(self, name: str) -> str:
         """Start the workflow of a schedule now, as a firing whose time is now. The schedule itself does not change.
 
+        The time is that of the log: not before that of any record that was acknowledged before this call, and up to a few seconds back
+        while nothing but heartbeats is appended.
+
         Each call starts a workflow of its own, also in the millisecond of another call or of a firing by the schedule.
 
         Returns:
@@ -341,7 +344,8 @@ class Schedules:
         view = await view_of(self._flow.log, await self._known(name))
         if view is None or (planned := view.asked.planned) is None:
             raise InvalidArgument(f"there is no schedule {name!r}: it was deleted just now", found=name)
-        now_ms = self._flow.log.now_ms()
+        await self._flow.log.newest_ms(at_most=await self._flow.log.book.now(consistency="linearizable"))
+        now_ms = self._flow.log.now_ms()  # of a client that has just begun the clock stands at what it read
         call = Call(named(self._flow.app, planned.workflow), planned.args)
         attributes = attributes_of(planned, now_ms)
         id = f"{id_of_firing(name, now_ms)}/{self._flow.token()}"

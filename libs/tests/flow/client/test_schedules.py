@@ -806,3 +806,27 @@ async def test_runs_by_hand_within_a_millisecond_are_workflows_of_their_own() ->
         for id in ids:
             await worker.handle(id).result()
         assert len({*ids}) == len(ran) == 3 and len({id.rpartition("/")[0] for id in ids}) == 1
+
+
+@in_virtual_time
+async def test_a_run_by_a_program_that_has_just_begun_is_not_before_what_it_may_read() -> None:
+    """Its workflow reads a snapshot as of its time: what was acknowledged before the call is in it."""
+    app, times = App("office"), list[int | None]()
+
+    @app.workflow
+    async def report() -> None:
+        times.append(bokiflow.due_ms())
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        app.schedule("nightly", report.call(), cron="0 3 * * *")
+        async with Worker(app, (await cluster.connect()).book("b"), lease_s=3.0):
+            await let_pass(1)
+        await let_pass(600)
+        written = (await cluster.connect()).book("b")
+        place = await written.append(b"", tags=["not of flow"])
+        record = await written.read_at(place)
+        async with Flow(App("office"), (await cluster.connect()).book("b")) as outside:
+            await outside.schedules.run("nightly")
+        async with Worker(app, (await cluster.connect()).book("b"), lease_s=3.0):
+            await let_pass(60)
+    assert isinstance(record, boki.Record) and len(times) == 1 and (times[0] or 0) >= record.time_ms
