@@ -184,17 +184,25 @@ bench-queue: setup ## Measures queues beside NATS JetStream and PostgreSQL; writ
 		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
 	@$(bin)/python -m benchmarks.queue --plots build/plots $(BENCH)
 
-# The peers of workflows are in an environment of their own: their versions are none of ours.
+# The peers of workflows and machines are in an environment of their own: their versions are none of ours.
 peers_flow := .venv/peers-flow
-.PHONY: bench-flow
-bench-flow: setup ## Measures workflows beside DBOS on PostgreSQL and Restate; writes plots to build/plots; BENCH="--quick" passes options.
+.PHONY: peers-flow
+peers-flow: setup
 	@test -x $(peers_flow)/bin/dbos || { $(bin)/python -m venv $(peers_flow) && $(peers_flow)/bin/python -m pip install --quiet \
 		--disable-pip-version-check 'dbos>=3.4,<4' 'restate-sdk>=1.3,<2' 'hypercorn>=0.17,<1' 'psycopg[binary]>=3,<4'; } || true
 	@test -d $(peers_flow)/node_modules || ! command -v npm >/dev/null || npm install --silent --no-audit --no-fund \
 		--ignore-scripts --prefix $(peers_flow) '@restatedev/restate-server@1.7' || true
 	@command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null \
 		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
+
+.PHONY: bench-flow
+bench-flow: peers-flow ## Measures workflows beside DBOS on PostgreSQL and Restate; writes plots to build/plots; BENCH="--quick" passes options.
 	@$(bin)/python -m benchmarks.flow --plots build/plots $(BENCH)
+
+.PHONY: bench-rsm
+bench-rsm: peers-flow ## Measures state machines beside Restate, DBOS and actors on PostgreSQL; writes a plot to build/plots; BENCH="--only words" passes options.
+	@$(bin)/python -c 'import asyncpg' 2>/dev/null || $(bin)/python -m pip install --quiet --disable-pip-version-check 'asyncpg>=0.30,<1' || true
+	@$(bin)/python -m benchmarks.rsm --plots build/plots $(BENCH)
 
 .PHONY: bench-spark
 bench-spark: setup java spark ## Measures Spark over books beside its own Parquet; BENCH="--quick" passes options.

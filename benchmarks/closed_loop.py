@@ -58,14 +58,7 @@ async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], 
     await asyncio.gather(*(task(number) for number in range(workload.tasks)))
     elapsed = perf_counter() - started
     used = {name: machine.cpu_seconds(group) - before[name] for name, group in groups.items()}
-    ordered = sorted(taken)
-    return Row(
-        workload.name,
-        records / elapsed,
-        ordered[len(ordered) // 2] * 1000,
-        ordered[len(ordered) * 99 // 100] * 1000,
-        {name: one * 1e6 / records for name, one in used.items()},
-    )
+    return Row.of(workload.name, records / elapsed, taken, {name: one * 1e6 / records for name, one in used.items()})
 
 
 def cpu_groups(pids: Mapping[str, int]) -> dict[str, list[int]]:

@@ -83,7 +83,8 @@ def theirs(name: str, peer: Peer, servers: Callable[[], list[int]]) -> Side:
         found = await peer.measure(what, tasks, seconds)
         cpu = {key: (value - before[key]) * 1e6 / found["count"] for key, value in used().items()}
         cpu |= {"engine": 0.0, "sequencer": 0.0, "bookies": 0.0}
-        return Row(_name(name, what, tasks), found["per_s"], found["p50_ms"], found["p99_ms"], cpu)
+        shown = _name(name, what, tasks)
+        return Row(shown, found["per_s"], found["p50_ms"], found["p99_ms"], cpu, found["p90_ms"], found["mean_ms"])
 
     return Side(name, measure)
 

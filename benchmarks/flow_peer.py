@@ -130,4 +130,5 @@ async def _loop(once: Once, tasks: int, seconds: float, taken: list[float]) -> N
 
 
 def _latencies(ordered: Sequence[float]) -> dict[str, float]:
-    return {"p50_ms": ordered[len(ordered) // 2] * 1000, "p99_ms": ordered[len(ordered) * 99 // 100] * 1000}
+    shares = {f"p{share}_ms": ordered[len(ordered) * share // 100] * 1000 for share in (50, 90, 99)}
+    return {**shares, "mean_ms": sum(ordered) * 1000 / len(ordered)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,6 +42,15 @@ class Row(NamedTuple):
     p99_ms: float
     cpu_us: Mapping[str, float]
     """Processor time per record, by process."""
+    p90_ms: float | None = None
+    mean_ms: float | None = None
+
+    @classmethod
+    def of(cls, name: str, per_s: float, taken_s: Iterable[float], cpu_us: Mapping[str, float]) -> Row:
+        """Return the row of latencies, in seconds, of which there is one at least."""
+        ordered = sorted(taken_s)
+        p50, p90, p99 = (ordered[len(ordered) * share // 100] * 1000 for share in (50, 90, 99))
+        return cls(name, per_s, p50, p99, cpu_us, p90, statistics.fmean(ordered) * 1000)
 
 
 def plain(value: float) -> str:
@@ -58,7 +67,14 @@ def median_row(rows: Sequence[Row]) -> Row:
         statistics.median(row.p50_ms for row in rows),
         statistics.median(row.p99_ms for row in rows),
         {name: statistics.median(row.cpu_us[name] for row in rows) for name in processes},
+        _median([row.p90_ms for row in rows]),
+        _median([row.mean_ms for row in rows]),
     )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequence[Ratio]) -> None:
@@ -78,11 +94,13 @@ def draw(title: str, facts: Mapping[str, str], rows: Sequence[Row], ratios: Sequ
 def _draw_rows(console: Console, rows: Sequence[Row]) -> None:
     processes = list(rows[0].cpu_us)
     width = max(len(row.name) for row in rows)
-    headings = ("per s", "p50 ms", "p99 ms", "CPU µs", *processes)
+    headings = ("per s", "p50 ms", "p90 ms", "p99 ms", "mean ms", "CPU µs", *processes)
     _line(console, " " * width, headings, style="dim")
     for row in rows:
         cpu = [plain(sum(row.cpu_us.values())), *(plain(row.cpu_us[name]) for name in processes)]
-        _line(console, row.name.ljust(width), [f"{row.per_s:,.0f}", f"{row.p50_ms:.3f}", f"{row.p99_ms:.2f}", *cpu])
+        p90, mean = ("–" if value is None else f"{value:.3f}" for value in (row.p90_ms, row.mean_ms))
+        latencies = [f"{row.p50_ms:.3f}", p90, f"{row.p99_ms:.2f}", mean]
+        _line(console, row.name.ljust(width), [f"{row.per_s:,.0f}", *latencies, *cpu])
     console.print("[dim]CPU µs: processor time a record, over all processes, then by process[/dim]", soft_wrap=True)
 
 
