@@ -73,8 +73,8 @@ def add(states: dict[str, Any], actor: str, event: Any) -> Handled:
 def count_words(states: dict[str, Any], actor: str, event: Any) -> Handled:
     """A counter of words counts a batch; `top` knows the most frequent word."""
     if actor == "top":
-        word, count = event["freq"]
-        return Handled({"top": [word, count]} if count > states.get("top", ["", 0])[1] else {}, (), 0)
+        is_higher = event["count"] > states.get("top", {"count": 0})["count"]
+        return Handled({"top": event} if is_higher else {}, (), 0)
     changed: dict[str, Any] = {}
     high, best = states.get(actor, 0), ""
     for word in event["words"]:
@@ -84,7 +84,7 @@ def count_words(states: dict[str, Any], actor: str, event: Any) -> Handled:
             high, best = found, word
     if best:
         changed[actor] = high
-    return Handled(changed, [("top", {"freq": [best, high]})] if best else (), len(event["words"]))
+    return Handled(changed, [("top", {"word": best, "count": high})] if best else (), len(event["words"]))
 
 
 class Actors:

@@ -301,9 +301,12 @@ async def part_appends(bench: Bench) -> None:
             partial(repeated, lambda: host.ask(next(words).to(counts))),
             2.0,
         )
-        await appends(
-            f"event_handled_of_{OPERATIONS}", log, partial(host.send_many, [add] * OPERATIONS), 2 / OPERATIONS
-        )
+
+        async def handled() -> None:
+            await host.send_many([add] * OPERATIONS)
+            await host.ask(add[1].to(counter))  # so that all are handled
+
+        await appends(f"event_of_{OPERATIONS}_handled_and_a_question", log, handled, 4 / OPERATIONS)
         await appends(
             f"creation_by_a_handler_of_{OPERATIONS}", log, lambda: host.ask(Make(OPERATIONS).to(maker)), 3 / OPERATIONS
         )
