@@ -3,7 +3,7 @@
     python -m benchmarks.rsm_programs URL BOOK NAME LEASE_S [CARRY_S]
 
 It ends with its input, and answers questions before (`benchmarks.rsm_child`): its partitions, its appends, the latencies of messages. With
-BOKI_BENCH_PROFILE in its environment it writes a profile of its whole run to that file.
+BENCH_RSM_PROFILE in its environment it writes a profile of its whole run to that file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, State, Table
 
 BOOK: Final = "machines"
 DAY_S: Final = 86_400
-PROFILE: Final = "BOKI_BENCH_PROFILE"
+PROFILE: Final = "BENCH_RSM_PROFILE"
 TAKEN: Final = array("d")
 """Seconds from the handler that sent a message to the one that took it, of each message of this process; the clock is the machine's."""
 
