@@ -75,6 +75,8 @@ async def part_kill(bench: Scaled) -> None:
         counters = await together([partial(rsm.create, Counter, key=key) for key in mine])
         await together([partial(rsm.ask, Add(1).to(counter)) for counter in counters])
         await make_many(rsm, count - WITH_INPUT)
+        for host in (victim, heir):
+            await until_quiet(host)  # the machines that were created have begun
         assert set(await victim.ask("partitions")) == dying, "partitions stay where they are"
         victim.kill()
         began = perf_counter()
