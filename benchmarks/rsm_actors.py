@@ -53,7 +53,7 @@ BALL_BYTES: Final = 100
 
 
 class Handled(NamedTuple):
-    """What an actor did with a message: states that changed, by name, messages to actors, and the answer."""
+    """The effects of a message: states that changed, by name, messages to actors, and the answer."""
 
     changed: dict[str, Any]
     sends: Sequence[tuple[str, Any]]
@@ -241,7 +241,7 @@ class Queues:
 
 
 class Player:
-    """One of two players, each in its process: a ball is a row, and each hit one transaction."""
+    """A player of two, each in its process: a ball is a row, and each hit one transaction."""
 
     def __init__(self, connection: Any, number: int) -> None:
         self._connection: Final = connection

@@ -49,7 +49,7 @@ CREATED: Final = 10_000
 SIZES: Final = (100, 1_024, 16_384, 65_536)
 BATCH: Final = 256
 BATCH_BYTES: Final = 448 * 1_024
-"""What a handler sends at most: large messages are in smaller batches."""
+"""The most bytes that a handler sends: large messages are in smaller batches."""
 AHEAD: Final = 4
 """Batches under way at once, on all sides."""
 DEFERRED_BYTES: Final = 32 * 2**20
@@ -186,7 +186,7 @@ def appending_many(client: Any, data: bytes, batch: int) -> Callable[[int], Awai
 async def transfer(
     name: str, hosts: list[Child], produce: Callable[[float], Awaitable[None]], pids: Mapping[str, int], seconds: float
 ) -> Row:
-    """One round: messages that the consumer's handler took, until the last one."""
+    """Measure one round: messages that the consumer's handler took, until the last one."""
     groups = cpu_groups(pids)
     before = {kind: machine.cpu_seconds(group) for kind, group in groups.items()}
     began = perf_counter()
@@ -212,7 +212,6 @@ class Weighed:
 
     def __init__(self, book: BookPort) -> None:
         self.bytes = 0
-        self.by_tag: Final[Tally[str]] = Tally()
         self._book: Final = book
 
     def submit(self, data: bytes, **options: Any) -> TicketPort:

@@ -49,7 +49,7 @@ WARM_UP_S: Final = 0.3
 ENDED_S: Final = 0.2
 """Until the last ball of a rally has come."""
 HOSTS_LEASE_S: Final = 6.0
-"""Of two hosts: the second one has its partitions after a part of it."""
+"""The lease of two hosts: the second one has its partitions after a part of it."""
 ABSENT_POSTGRES: Final = "absent: apt-get install postgresql; pip install asyncpg"
 LEASE_S: Final = 60.0
 """So that heartbeats are few."""
@@ -207,7 +207,7 @@ async def rally(
     pids: Mapping[str, int],
     seconds: float,
 ) -> Row:
-    """One round of a rally between two processes: latencies from handler to handler."""
+    """Measure one round of a rally between two processes: latencies from handler to handler."""
     await serve(WARM_UP_S)
     await asyncio.sleep(WARM_UP_S + ENDED_S)
     for player in players:
@@ -222,7 +222,7 @@ async def rally(
 
 
 async def actors_rally(stack: AsyncExitStack, directory: Path, pool: Any, seconds: float) -> Load:
-    """The same between two processes on PostgreSQL."""
+    """A rally between two processes on PostgreSQL."""
     players = [
         await stack.enter_async_context(rsm_child.running("benchmarks.rsm_actors", str(directory), str(number)))
         for number in range(2)

@@ -41,7 +41,7 @@ MAKERS: Final = 16
 WATCH_S: Final = 10.0
 COPIES: Final = 3
 ENTRY_LOG_BYTES: Final = int(SETTINGS["BOKI_BOOKIE_ENTRY_LOG_BYTES"])
-"""Of each bookie: the file that it writes to is not compacted."""
+"""The size of the file that a bookie writes to, which is not compacted."""
 QUIET_EVERY_S: Final = 2.0
 QUIET_SHARE: Final = 0.1
 TERMS: Final = 3
@@ -95,7 +95,7 @@ async def part_kill(bench: Scaled) -> None:
 
 
 class Usage(NamedTuple):
-    """What a host takes: its memory, and its share of a processor. `spent_s`: of it for the creations."""
+    """Memory of a host and its share of a processor. `spent_s`: processor time for the creations."""
 
     bytes: int
     cpu_share: float

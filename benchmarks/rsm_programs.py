@@ -2,7 +2,7 @@
 
     python -m benchmarks.rsm_programs URL BOOK NAME LEASE_S [CARRY_S]
 
-It ends with its input, and answers questions before (`benchmarks.rsm_child`): its partitions, its appends, the latencies of messages. With
+It ends with its input, and answers questions before (`benchmarks.rsm_child`): its partitions, and the latencies of messages. With
 BENCH_RSM_PROFILE in its environment it writes a profile of its whole run to that file.
 """
 
@@ -194,7 +194,7 @@ class More(Event):
 
 
 class Produce(Event):
-    """What a producer sends until a time: batches of messages, of which some are under way at once."""
+    """An order to send batches of messages until a time, some of which are under way at once."""
 
     consumer: Ref[Data]
     until_s: float
@@ -251,7 +251,7 @@ class Consumer(Machine[Data]):
 
 
 class Letter(Event):
-    """What waits."""
+    """An event that waits."""
 
     data: bytes
 
@@ -296,7 +296,7 @@ async def run(url: str, book: str, name: str, lease_s: float, carry_s: float) ->
         boki.connect(url) as client,
         Host(MACHINES, client.book(book), name=name, lease_s=lease_s, carry_s=carry_s) as host,
     ):
-        await serve({"partitions": lambda: host.partitions, "taken": taken, "appends": lambda: host.rsm.log.appends})
+        await serve({"partitions": lambda: host.partitions, "taken": taken})
 
 
 def main() -> None:
