@@ -500,6 +500,16 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_question_during_a_releas
 -        replies = self._askers(machine, messages)
 +        replies = self._askers(machine, messages)
 
+children of a machine whose key was used again have the names of the first ones
+bokirsm libs/tests/rsm/lane/test_keys.py::test_a_key_that_is_used_again_gives_children_of_its_own
+-    name = f"{stem}{CHILD}{life}.{number}" if life else f"{stem}{CHILD}{number}"
++    name = f"{stem}{CHILD}{number}"
+
+a machine that got events before its creation loses its key
+bokirsm libs/tests/rsm/lane/test_keys.py::test_a_machine_that_got_events_before_its_creation_keeps_its_key
+-            machine.digest = found.item.message.digest
++            pass
+
 a deduplication id is one of a partition
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_deduplication_id_is_one_of_its_machine
 -    return f"{len(to)}/{to}/{dedup}"

@@ -98,7 +98,7 @@ class LaneMachine:
         """Become the machine that its first item creates: one of the same key ended, and its retention has passed."""
         first = self.inbox[0] if self.inbox else None
         if self.state is not None and self.state.halted and isinstance(first, InboxMessage) and first.message.digest:
-            self.state, self.volatile, self.digest = None, {}, first.message.digest
+            self.state, self.volatile, self.digest = None, {}, ""
             self.snapped, self.kept, self.newest = -1, KeptParts(), 0
 
     @property
@@ -128,7 +128,9 @@ class LaneMachine:
 
     def _work(self, item: Item) -> Work | None:
         if isinstance(item, InboxMessage):
-            return Work(item.message.event, item.message.body, creates=bool(item.message.kind))
+            message = item.message
+            life = item.seqnum if message.digest else 0  # it came from outside, so its record is known
+            return Work(message.event, message.body, creates=bool(message.kind), life=life)
         timer = self.state.timers.get(item.name) if self.state is not None else None
         if timer is None or item.times != (timer.set_ms, timer.due_ms, timer.k):
             return None

@@ -610,8 +610,7 @@ class Lane:
         state = self._states[machine.ref.partition]
         is_new = isinstance(first, InboxMessage) and bool(first.message.kind)
         if is_new and machine.text not in state.commits:
-            assert isinstance(first, InboxMessage)
-            machine.loaded, machine.digest = True, first.message.digest
+            machine.loaded = True
             return True
         self._begin_loading(machine)
         return False
@@ -709,7 +708,14 @@ class Lane:
                 return False
             return True
         machine.state = state
+        self._born(machine, found)
         return self._commit(machine, found, commit)
+
+    def _born(self, machine: LaneMachine, found: NextWork) -> None:
+        """Keep the digest of a creation, also if events came before it and the machine was not there."""
+        if found.work.creates:
+            assert isinstance(found.item, InboxMessage)
+            machine.digest = found.item.message.digest
 
     def _watched(self, machine: LaneMachine, call: Callable[[], Commit]) -> Commit:
         """Run a handler; one that keeps the event loop from running for too long fails.

@@ -111,12 +111,14 @@ class Work(NamedTuple):
         body: the encoded event.
         creates: this is the machine's creation, with its first event.
         timer: the name of the timer that fired, or "".
+        life: of the creation of a machine with a key: the seqnum of its record; else 0.
     """
 
     event: str
     body: bytes = b""
     creates: bool = False
     timer: str = ""
+    life: int = 0
 
 
 class HandlerFailed(BokiError):
@@ -209,6 +211,7 @@ class Handling:
         self._sends: Final[list[Message]] = []
         self._replies: Final[list[Reply]] = []
         self._halted = False
+        self._life = state.life
         self._machine: Final[object] = object.__new__(declaration.cls)
         object.__setattr__(self._machine, "_handling", self)
 
@@ -216,6 +219,7 @@ class Handling:
 
     def run(self, work: Work) -> Commit:
         """Run the handlers, and return the commit."""
+        self._life = work.life or self._before.life
         self._timers.update({timer.name: timer for timer in _fired(self._before, work, self._at_ms)})
         try:
             if work.creates:
@@ -329,6 +333,7 @@ class Handling:
             timers=() if self._halted else tuple(self._timers.values()),
             replies=tuple(self._replies),
             halted=self._halted,
+            life=self._life if creates else 0,
         )
         size = len(msgspec.msgpack.encode(commit))
         if size > COMMIT_BYTES:
@@ -412,7 +417,7 @@ class Handling:
     def create(self, cls: type[Any], init: object, near: Ref[Any] | None) -> Ref[Any]:
         """Create a machine."""
         declaration = declaration_of(cls)
-        ref = child(self.me, self._before.children + len(self._creates) + 1, near)
+        ref = child(self.me, self._before.children + len(self._creates) + 1, near, life=self._life)
         self._creates.append(creation(ref, declaration, init))
         return ref
 

@@ -79,10 +79,17 @@ def keyed(group: str, key: str, near: Ref[Any] | None) -> Ref[Any]:
     return Ref(group, partition_of(key) if near is None else near.partition, key)
 
 
-def child(parent: Ref[Any], number: int, near: Ref[Any] | None) -> Ref[Any]:
-    """Return the machine that another machine creates as its child number `number`."""
+def child(parent: Ref[Any], number: int, near: Ref[Any] | None, *, life: int = 0) -> Ref[Any]:
+    """Return the machine that another machine creates.
+
+    Args:
+        parent: the machine that creates it.
+        number: the number of the machines that the parent has created with this one.
+        near: as for `keyed`.
+        life: the seqnum of the creation of a parent with a key, which may be used again; 0 for a parent whose name is used once.
+    """
     stem = parent.name
     if len(stem) > NAME_CHARS:
         stem = f"{stem[:_KEPT_CHARS]}~{xxhash.xxh3_128_hexdigest(stem.encode())}"
-    name = f"{stem}{CHILD}{number}"
+    name = f"{stem}{CHILD}{life}.{number}" if life else f"{stem}{CHILD}{number}"
     return Ref(parent.group, partition_of(name) if near is None else near.partition, name)

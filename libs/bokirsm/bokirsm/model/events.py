@@ -174,6 +174,7 @@ class Commit(Event, tag="rsm.commit", frozen=True):
         timers: timers that it set, removed, or that fired.
         replies: answers.
         halted: the machine ends.
+        life: in the first commit of a machine with a key: the seqnum of its creation. Names of machines that it creates contain it.
     """
 
     id: str
@@ -189,6 +190,7 @@ class Commit(Event, tag="rsm.commit", frozen=True):
     timers: tuple[TimerSet, ...] = ()
     replies: tuple[Reply, ...] = ()
     halted: bool = False
+    life: int = 0
 
 
 class Faulted(Event, tag="rsm.fault", frozen=True):

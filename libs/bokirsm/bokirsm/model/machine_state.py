@@ -30,6 +30,7 @@ class MachineState(msgspec.Struct, array_like=True):
         registers: encoded values by name.
         tables: encoded values by encoded key, by name of the table.
         timers: open timers by name.
+        life: of a machine with a key: the seqnum of its creation, which tells it from a later machine with its key; else 0.
     """
 
     kind: str
@@ -41,11 +42,12 @@ class MachineState(msgspec.Struct, array_like=True):
     registers: dict[str, bytes] = {}
     tables: dict[str, dict[bytes, bytes]] = {}
     timers: dict[str, TimerSet] = {}
+    life: int = 0
 
     def apply(self, commit: Commit) -> None:
         """Apply the next commit."""
         assert commit.k == self.k + 1, f"commit {commit.k} after {self.k}: each is applied once and in order"
-        self.k, self.at_ms = commit.k, commit.at_ms
+        self.k, self.at_ms, self.life = commit.k, commit.at_ms, commit.life or self.life
         self.state = self.state if commit.state is None else commit.state
         self.children += len(commit.creates)
         self.registers.update(commit.registers)
@@ -85,6 +87,7 @@ class _Header(msgspec.Struct, array_like=True, frozen=True):
     state: str
     halted: bool
     children: int
+    life: int = 0
 
 
 _HEADER: Final = "h"
@@ -98,7 +101,7 @@ _timer: Final = msgspec.msgpack.Decoder(TimerSet)
 
 def rows_of_state(state: MachineState) -> tuple[Row, list[Row]]:
     """Return the header and the other rows of a snapshot. Registers, keys and timers keep their order."""
-    head = _Header(state.kind, state.k, state.at_ms, state.state, state.halted, state.children)
+    head = _Header(state.kind, state.k, state.at_ms, state.state, state.halted, state.children, state.life)
     rows = [Row(_REGISTER, name, b"", value) for name, value in state.registers.items()]
     rows += [Row(_KEY, name, key, value) for name, table in state.tables.items() for key, value in table.items()]
     rows += [Row(_TIMER, name, b"", _encoder.encode(timer)) for name, timer in state.timers.items()]
@@ -115,7 +118,9 @@ def decode_state(data: bytes) -> MachineState:
     """Return the state that a snapshot has. `data`: of its head, followed by that of its parts."""
     header, *rows = parts.rows_of(data)
     found = _header.decode(header.value)
-    state = MachineState(found.kind, found.k, found.at_ms, found.state, found.halted, found.children, {}, {}, {})
+    state = MachineState(
+        found.kind, found.k, found.at_ms, found.state, found.halted, found.children, {}, {}, {}, found.life
+    )
     for row in rows:
         if row.kind == _REGISTER:
             state.registers[row.name] = row.value

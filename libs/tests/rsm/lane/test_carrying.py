@@ -12,7 +12,8 @@ from bokirsm import carried
 from bokirsm.model.events import DROPPED, Commit, Snapshot
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost, NewRsm
-from libs.tests.rsm.lane.test_checkpoints import DAY_S, SHELVES, Put, Shelf, Size, checkpoint, heads_of
+from libs.tests.rsm.lane.test_checkpoints import DAY_S, SHELVES, Put, Shelf, Size, heads_of
+from libs.tests.rsm.upkeep import checkpoint
 
 
 async def test_a_carrier_rewrites_creations_that_no_host_handled_and_trims_unread_answers(

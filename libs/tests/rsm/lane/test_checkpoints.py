@@ -36,6 +36,7 @@ from bokirsm.model import parts
 from bokirsm.model.events import PICKER, Checkpoint, Snapshot, is_head
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost
+from libs.tests.rsm.upkeep import checkpoint, idle
 
 DAY_S = 24 * 3_600
 
@@ -92,13 +93,6 @@ async def heads_of(book: boki.Book) -> list[Snapshot | Checkpoint]:
     return found
 
 
-async def idle(host: Host) -> None:
-    """Wait until the lane makes no checkpoint."""
-    await host.lane.settled()
-    while (task := host.lane._checkpointing) is not None:
-        await asyncio.wait([task])
-
-
 async def test_a_part_that_did_not_change_is_not_written_again(
     new_host: NewHost, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,13 +139,6 @@ async def test_a_copy_by_a_carrier_is_noticed_before_its_parts_are_referred_to(
         await checkpoint(host, shelf.partition)
     async with await new_host(SHELVES, name="i") as host:
         assert await host.ask(Size().to(shelf)) == 3_000
-
-
-async def checkpoint(host: Host, partition: int) -> None:
-    """Make a checkpoint of a partition now."""
-    host.lane._states[partition].fresh = (1_000, 0)
-    host.lane._begin_checkpoint()
-    await idle(host)
 
 
 async def test_a_long_inbox_that_waits_is_not_written_again_and_again(

@@ -29,6 +29,7 @@ def test_keys_have_partitions_and_children_have_names_of_their_own() -> None:
     assert ref.partition == partition_of("ann") < PARTITIONS and keyed("g", "bob", ref).partition == ref.partition
     assert str(child(ref, 3, ref)) == f"g/{ref.partition}/ann#3"
     assert child(ref, 3, None).partition == partition_of("ann#3")
+    assert child(ref, 3, ref, life=77).name == "ann#77.3", "the key may be used again"
     for key in ("", "a#1", "x" * (NAME_CHARS + 1)):
         with pytest.raises(InvalidArgument, match="expected a key"):
             keyed("g", key, None)

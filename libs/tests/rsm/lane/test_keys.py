@@ -1,0 +1,131 @@
+"""Keys of machines: used again after their retention, created after an event came, created and skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki.testing import MemoryCluster
+from bokilib.records import tags
+from bokirsm import App, Ask, Event, Host, Machine, NoSuchMachine, Ref, Register, State
+from libs.tests.conftest import SetClock
+from libs.tests.rsm.conftest import NewHost
+from libs.tests.rsm.upkeep import carry, checkpoint
+
+DAY_MS = 24 * 3_600_000
+
+
+class Write(Event):
+    text: str
+
+
+class Read(Ask[str]):
+    pass
+
+
+class Halt(Event):
+    pass
+
+
+class Leaf(Machine[Write | Read]):
+    text: Register[str] = Register("new")
+    run = State(start=True)
+
+    @run.on(Write)
+    def write(self, e: Write) -> None:
+        self.text = e.text
+
+    @run.on(Read)
+    def read(self, e: Read) -> None:
+        self.reply(e, self.text)
+
+
+class Tree(Machine[Write | Read | Halt]):
+    """A machine that has a leaf for each text."""
+
+    leaf: Register[Ref[Write | Read]] = Register()
+    run = State(start=True)
+
+    @run.on(Write)
+    def write(self, e: Write) -> None:
+        self.leaf = self.create(Leaf)
+
+    @run.on(Read)
+    def read(self, e: Read) -> None:
+        self.reply(e, str(self.leaf))
+
+    @run.on(Halt)
+    def end(self, e: Halt) -> None:
+        self.halt()
+
+
+TREES = App("trees", [Tree, Leaf])
+
+
+async def leaf_of(host: Host, tree: Ref[Write | Read | Halt]) -> Ref[Write | Read]:
+    return Ref.parse(await host.ask(Read().to(tree)))
+
+
+async def retire(host: Host, tree: Ref[Write | Read | Halt], cluster: MemoryCluster, clock: SetClock) -> None:
+    """Halt a machine, and let the retention of its key pass."""
+    await host.send(tree, Halt())
+    for _ in range(10):
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Read().to(tree))
+        await checkpoint(host, tree.partition)
+        clock.ms += DAY_MS
+        await carry(cluster)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_key_that_is_used_again_gives_children_of_its_own(
+    new_host: NewHost, cluster: MemoryCluster, clock: SetClock, moved: bool
+) -> None:
+    async with await new_host(TREES, name="h") as host:
+        tree = await host.create(Tree, Write("1"), key="t")
+        old = await leaf_of(host, tree)
+        await host.send(old, Write("secret of the first"))
+        await retire(host, tree, cluster, clock)
+        assert await host.ask(Read().to(old)) == "secret of the first"
+        if not moved:
+            assert await host.create(Tree, Write("1"), key="t") == tree
+            young = await leaf_of(host, tree)
+            assert young != old and await host.ask(Read().to(young)) == "new"
+    async with await new_host(TREES, name="i") as host:
+        if moved:
+            assert await host.create(Tree, Write("1"), key="t") == tree
+        young = await leaf_of(host, tree)
+        assert young != old and await host.ask(Read().to(young)) == "new"
+        await host.send(young, Write("written now"))
+        assert await host.ask(Read().to(young)) == "written now"
+        await host.send(tree, Write("2"))
+        assert await leaf_of(host, tree) not in (old, young), "a machine that was loaded gives no name twice"
+        await checkpoint(host, tree.partition)
+    async with await new_host(TREES, name="j") as host:
+        assert await host.ask(Read().to(young)) == "written now"
+        assert await host.ask(Read().to(old)) == "secret of the first"
+        await host.send(tree, Write("3"))
+        assert (await leaf_of(host, tree)).name.startswith(young.name.partition(".")[0])
+
+
+async def test_a_machine_that_got_events_before_its_creation_keeps_its_key(
+    new_host: NewHost, cluster: MemoryCluster, clock: SetClock
+) -> None:
+    ref: Ref[Write | Read | Halt] = Ref("trees", tags.partition_of("t"), "t")
+    async with await new_host(TREES, name="h") as host:
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Read().to(ref))
+        assert await host.create(Tree, Write("1"), key="t") == ref
+        leaf = await leaf_of(host, ref)
+        await checkpoint(host, ref.partition)
+        assert await host.create(Tree, Write("1"), key="t") == ref, "the same creation is that of the machine"
+        await host.send(ref, Halt())
+        for _ in range(3):
+            with pytest.raises(NoSuchMachine):
+                await host.ask(Read().to(ref))
+            await checkpoint(host, ref.partition)
+            clock.ms += DAY_MS
+            await carry(cluster)
+        assert await host.create(Tree, Write("1"), key="t") == ref
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Read().to(ref))
+        assert await host.ask(Read().to(leaf)) == "new"
