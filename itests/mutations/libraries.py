@@ -510,6 +510,15 @@ bokirsm libs/tests/rsm/lane/test_keys.py::test_a_machine_that_got_events_before_
 -            machine.digest = found.item.message.digest
 +            pass
 
+machines of a process share a dict that is an attribute of their class
+bokirsm libs/tests/rsm/machine/test_declaration.py::test_a_class_that_cannot_work_is_refused
+-    try:
+-        hash(value)
+-    except TypeError:
+-        return False
+-    return True
++    return True
+
 a deduplication id is one of a partition
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_deduplication_id_is_one_of_its_machine
 -    return f"{len(to)}/{to}/{dedup}"

@@ -1,15 +1,17 @@
 """The declaration of a machine, read and checked when its class is created. Pure.
 
 A class that cannot work raises `DeclarationError` where it is written: no start state or two, a handler of an event that the machine does
-not accept, a type that cannot be stored, a field that hides a method of `Machine`.
+not accept, a type that cannot be stored, a field that hides a method of `Machine`, a list that all machines of a process would share.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import types
 import typing
 from collections.abc import Iterator
+from datetime import tzinfo
 from enum import Enum
 from typing import Any, Final
 
@@ -17,6 +19,9 @@ from bokirsm.errors import DeclarationError, WrongCall
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Codec, Event, answer_type, codec_of, name_of, resolved
+
+_OF_PYTHON: Final = frozenset({"_abc_impl", "_is_protocol", "_is_runtime_protocol"})
+"""Attributes that the interpreter gives to classes, beside those with two underscores."""
 
 
 class Reaction(Enum):
@@ -84,6 +89,12 @@ class Declaration:
                 value.values = codec_of(of, f"{cls.__name__}.{name}")
             elif isinstance(value, Volatile):
                 self._add(self.volatiles, value.stored, value)
+            elif not name.startswith("__") and name not in _OF_PYTHON and not _is_constant(value):
+                raise DeclarationError(
+                    f"expected {cls.__name__}.{name} to be a field or a constant, found a {type(value).__name__}, which the machines of "
+                    f"a process would share and which is not stored: declare {name}: Register[…] = Register(…), or a Table[…] or Volatile[…]; a "
+                    "constant is a tuple, a frozenset, a MappingProxyType or another value that cannot change"
+                )
         for state in self.states.values():
             self._check_state(state)
         self.start: Final = self._start()
@@ -165,6 +176,18 @@ class Declaration:
         return handlers[event] if event in handlers else handlers[Event]
 
 
+_CONSTANTS: Final = (
+    type(None),
+    types.MappingProxyType,
+    types.ModuleType,
+    typing.TypeVar,
+    tzinfo,
+    logging.Logger,
+    logging.LoggerAdapter,
+    Declaration,
+)
+
+
 def _accepted(cls: type, accepted: Any) -> Iterator[tuple[str, type[Event]]]:
     """Yield the event classes that a machine accepts, by stored name."""
     members = typing.get_args(accepted) if isinstance(accepted, types.UnionType) else (accepted,)
@@ -183,6 +206,24 @@ def _accepted(cls: type, accepted: Any) -> Iterator[tuple[str, type[Event]]]:
             )
         seen[name] = event
         yield name, event
+
+
+def _is_constant(value: object) -> bool:
+    """Return whether an attribute of a class is no state: code, or a value that cannot change.
+
+    As for defaults of dataclasses, values without a hash can change. So can objects that are equal to themselves alone.
+    """
+    kind = type(value)
+    if callable(value) or hasattr(kind, "__get__") or isinstance(value, _CONSTANTS) or kind is object:
+        return True
+    settings = getattr(kind, "__struct_config__", None) or getattr(kind, "__dataclass_params__", None)
+    if kind.__hash__ is object.__hash__:
+        return settings is not None and settings.frozen
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def declaration_of(cls: object) -> Declaration:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import logging
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from functools import partial
+from itertools import count
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from bokirsm import Ask, DeclarationError, Event, Machine, Register, State, Table, Volatile
+from bokirsm import Ask, DeclarationError, Event, Machine, Ref, Register, State, Table, Volatile
 from bokirsm.machine.declaration import Reaction, declaration_of
 from bokirsm.machine.values import name_of
 from libs.tests.rsm.words import Counter, Freq, Word
@@ -123,6 +131,32 @@ def one_stored_name() -> None:
         run = State(start=True)
 
 
+def shared_dict() -> None:
+    class Wrong(Machine[Go]):
+        seen: dict[str, int] = {}  # noqa: RUF012 - what the test is about
+        run = State(start=True)
+
+
+def shared_in_a_tuple() -> None:
+    class Wrong(Machine[Go]):
+        seen: ClassVar[tuple[list[int], ...]] = ([],)
+        run = State(start=True)
+
+
+def shared_object() -> None:
+    class Wrong(Machine[Go]):
+        numbers = count()
+        run = State(start=True)
+
+
+def shared_by_a_mixin() -> None:
+    class Mixin:
+        seen: set[str] = set()  # noqa: RUF012 - what the test is about
+
+    class Wrong(Mixin, Machine[Go]):
+        run = State(start=True)
+
+
 def one_event_name() -> None:
     class Gone(Event, name="Go"):
         pass
@@ -156,6 +190,10 @@ def no_answer() -> None:
         (no_stored_type, "found .* in Wrong.more"),
         (hidden_method, "to hide no method of Machine, found first"),
         (one_stored_name, "found 'count' for 'count' and 'more'"),
+        (shared_dict, "expected Wrong.seen to be a field or a constant, found a dict.*Register.*Table.*Volatile"),
+        (shared_in_a_tuple, "found a tuple"),
+        (shared_object, "expected Wrong.numbers to be a field or a constant, found a count"),
+        (shared_by_a_mixin, "found a set"),
         (one_event_name, "stored names of events to differ"),
         (no_answer, "the answer of Question"),
     ],
@@ -163,6 +201,48 @@ def no_answer() -> None:
 def test_a_class_that_cannot_work_is_refused(write: Any, text: str) -> None:
     with pytest.raises(DeclarationError, match=text):
         write()
+
+
+def test_a_class_may_have_constants_and_code() -> None:
+    @dataclass(frozen=True)
+    class Limits:
+        most: int = 3
+
+    class Kind(Enum):
+        A = "a"
+
+    class Fine(Machine[Go]):
+        LIMIT: ClassVar[int] = 5
+        names = ("a", frozenset({"b"}))
+        table = MappingProxyType({"a": 1})
+        pattern, kind, limits, nothing, mark = re.compile("a"), Kind.A, Limits(), None, object()
+        later, log = timedelta(seconds=1), logging.getLogger("x")
+        point: Ref[Go] = Ref("g", 1, "m")
+        twice = partial(max, 2)
+        run = State(start=True)
+
+        class Inner:
+            pass
+
+        @property
+        def shown(self) -> str:
+            return "x"
+
+        @staticmethod
+        def helper() -> int:
+            return 1
+
+        @classmethod
+        def other(cls) -> int:
+            return 1
+
+        @run.on(Go)
+        def go(self, e: Go) -> None: ...
+
+    class More(Fine):
+        """Also a class that extends one."""
+
+    assert More.declaration.start.name == "run" and Fine.LIMIT == 5
 
 
 def test_names_are_stored_and_may_be_kept() -> None:
