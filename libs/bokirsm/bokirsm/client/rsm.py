@@ -33,7 +33,7 @@ from bokirsm.machine.app import App
 from bokirsm.machine.handling import creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
-from bokirsm.machine.values import Question, answer_type, codec_of, digest_of
+from bokirsm.machine.values import Question, answer_type, canonical, codec_of, digest_of
 from bokirsm.model.events import Created, Inputs, Message, Resumed, Skipped
 
 F = TypeVar("F")
@@ -129,7 +129,8 @@ class Rsm:
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
         made = creation(ref, declaration, init)
         if key is not None:
-            made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, made.body))
+            body = b"" if init is None else canonical(init)
+            made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, body))
         partition, machine = tags.rsm_partition(group, ref.partition), tags.rsm_machine(group, ref.name)
         event = Created(f"{group}/{ref.name}", made)
         if key is None:

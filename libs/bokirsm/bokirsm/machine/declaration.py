@@ -89,12 +89,8 @@ class Declaration:
                 value.values = codec_of(of, f"{cls.__name__}.{name}")
             elif isinstance(value, Volatile):
                 self._add(self.volatiles, value.stored, value)
-            elif not name.startswith("__") and name not in _OF_PYTHON and not _is_constant(value):
-                raise DeclarationError(
-                    f"expected {cls.__name__}.{name} to be a field or a constant, found a {type(value).__name__}, which the machines of "
-                    f"a process would share and which is not stored: declare {name}: Register[…] = Register(…), or a Table[…] or Volatile[…]; a "
-                    "constant is a tuple, a frozenset, a MappingProxyType or another value that cannot change"
-                )
+            elif not name.startswith("__") and name not in _OF_PYTHON:
+                self._check_constant(name, value)
         for state in self.states.values():
             self._check_state(state)
         self.start: Final = self._start()
@@ -126,6 +122,14 @@ class Declaration:
         raise DeclarationError(
             f"expected an annotation of {self.cls.__name__}.{name}, as in {name}: {kind.__name__}[{wanted}], found none that fits"
         )
+
+    def _check_constant(self, name: str, value: object) -> None:
+        if not _is_constant(value):
+            raise DeclarationError(
+                f"expected {self.cls.__name__}.{name} to be a field or a constant, found a {type(value).__name__}, which the machines of a "
+                f"process would share and which is not stored: declare {name}: Register[…] = Register(…), or a Table[…] or Volatile[…]; "
+                "a constant is a tuple, a frozenset, a MappingProxyType or another value that cannot change"
+            )
 
     def _check_state(self, state: State) -> None:
         known = {Event, *self.accepts.values()}

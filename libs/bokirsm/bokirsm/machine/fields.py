@@ -171,7 +171,7 @@ class TableView(MutableMapping[K, V], Generic[K, V]):
         """Values that the handler read or wrote, by encoded key; `_ABSENT` for removed ones."""
 
     def __getitem__(self, key: K) -> V:
-        encoded = encode(key)
+        encoded = self._keys.key(key)
         value = self._value(encoded)
         if value is _ABSENT:
             raise KeyError(key)
@@ -187,16 +187,16 @@ class TableView(MutableMapping[K, V], Generic[K, V]):
         return value
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._seen[encode(key)] = value
+        self._seen[self._keys.key(key)] = value
 
     def __delitem__(self, key: K) -> None:
-        encoded = encode(key)
+        encoded = self._keys.key(key)
         if not self._has(encoded):
             raise KeyError(key)
         self._seen[encoded] = _ABSENT
 
     def __contains__(self, key: object) -> bool:
-        return self._has(encode(key))
+        return self._has(self._keys.key(key))
 
     def _has(self, key: bytes) -> bool:
         return self._seen[key] is not _ABSENT if key in self._seen else key in self._stored
@@ -219,12 +219,11 @@ class TableView(MutableMapping[K, V], Generic[K, V]):
         found: dict[bytes, bytes | None] = {}
         for key, value in self._seen.items():
             before = self._stored.get(key)
-            after = None if value is _ABSENT else encode(value)
+            after = None if value is _ABSENT else self._values.encode(value)
             if after != before:
                 found[key] = after
                 if after is not None:
-                    self._keys.decode(key)
-                    self._values.decode(after)
+                    self._values.check(after, value)
         return found
 
 
@@ -242,8 +241,8 @@ def changed(value: object, before: bytes | None, assigned: bool, codec: Codec) -
     """
     if not assigned and is_scalar(value):
         return None
-    after = encode(value)
+    after = codec.encode(value)
     if after == before:
         return None
-    codec.decode(after)
+    codec.check(after, value)
     return after

@@ -444,8 +444,8 @@ class Handling:
         codec = self._declaration.answers.get(type(to))
         if codec is None:
             raise WrongCall(f"expected a question that {self._declaration.cls.__name__} accepts, found {to!r:.80}")
-        body = encode(value)
-        codec.decode(body)
+        body = codec.encode(value)
+        codec.check(body, value)
         if to.asker:
             self._replies.append(Reply(to.asker, "answer", body))
 

@@ -7,12 +7,18 @@
 - The name of an event class is stored. A class that is renamed keeps its name by `class Freq(Event, name="WordFreq")`; a new field
   needs a default.
 - Types are those of msgspec, and `Ref`. Values are msgpack; no pickle.
+- Sets are stored in the order of the bytes of their members, so that a value has the same bytes in all processes. Dicts keep their order,
+  which is a part of their value; only in keys of tables, and where first events are compared, equal dicts have the same bytes.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import sys
 import typing
+from collections.abc import Hashable, Iterator
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform
 
 import msgspec
@@ -28,6 +34,11 @@ R = TypeVar("R")
 _OF_QUESTIONS: Final = ("to", "asker")
 """The names that `Ask` declares."""
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None), Ref})
+_EXACT: Final = frozenset({str, int, bool, bytes, Ref})
+"""Types of which equal values have the same bytes."""
+_UNORDERED: Final = (msgspec.inspect.SetType, msgspec.inspect.FrozenSetType, msgspec.inspect.AnyType)
+_DEPTH: Final = 16
+"""The depth to which a value is searched for the part that cannot be stored."""
 
 
 class EventType(msgspec.StructMeta):
@@ -137,16 +148,95 @@ def _load(kind: Any, value: Any) -> Any:
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_dump)
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, where: str = "") -> bytes:
     """Return a value as bytes.
+
+    Args:
+        value: the value.
+        where: the field that has it, for the error; by default the class of the value.
 
     Raises:
         NotEncodable: msgspec cannot encode it.
     """
+    kind: Hashable = type(value)
+    return _encode(value, where, ordered=_may_have_sets(kind))
+
+
+def canonical(value: object) -> bytes:
+    """Return bytes that equal values of one type have in common: sets and dicts are in the order of their bytes.
+
+    Raises:
+        NotEncodable: as `encode`.
+    """
+    return _encode(value, "", ordered=True, dicts=True)
+
+
+def _encode(value: object, where: str, *, ordered: bool, dicts: bool = False) -> bytes:
     try:
-        return _encoder.encode(value)
+        return _encoder.encode(_ordered(value, dicts=dicts) if ordered else value)
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
-        raise NotEncodable(f"cannot be stored: {fault}") from fault
+        place = (where or type(value).__name__) + _place_of_fault(value)
+        raise NotEncodable(f"{place} cannot be stored: {fault}", where=place) from fault
+
+
+def _ordered(value: Any, *, dicts: bool) -> Any:
+    """Return what is encoded as a value is, with the members of its sets, and the keys of its dicts if so asked, in order."""
+    if isinstance(value, (set, frozenset)):
+        members = [_ordered(one, dicts=dicts) for one in value]
+        return tuple(sorted(members, key=_encoder.encode)) if members else value
+    if isinstance(value, (list, tuple)):
+        return tuple(_ordered(one, dicts=dicts) for one in value)
+    if isinstance(value, dict):
+        pairs = [(_ordered(key, dicts=dicts), _ordered(one, dicts=dicts)) for key, one in value.items()]
+        return dict(sorted(pairs, key=lambda pair: _encoder.encode(pair[0])) if dicts else pairs)
+    if isinstance(value, msgspec.Struct):
+        struct = copy.copy(value)
+        for name in value.__struct_fields__:
+            msgspec.structs.force_setattr(struct, name, _ordered(getattr(value, name), dicts=dicts))
+        return struct
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(made, field.name, _ordered(getattr(value, field.name), dicts=dicts))
+        return made
+    return value
+
+
+@functools.lru_cache(4_096)
+def _may_have_sets(kind: Hashable) -> bool:
+    """Return whether values of a class may have sets in them, whose members have an order of their own in each process."""
+    if kind in _SCALARS:
+        return False
+    try:
+        return _has(msgspec.inspect.type_info(kind), _UNORDERED)
+    except (TypeError, NameError):
+        return True
+
+
+def _place_of_fault(value: Any) -> str:
+    """Return where in a value the first part is that cannot be stored, as text; "" if it is the value itself."""
+    found = ""
+    for _ in range(_DEPTH):
+        for name, part in _parts_of(value):
+            try:
+                _encoder.encode(part)
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                found, value = found + name, part
+                break
+        else:
+            return found
+    return found
+
+
+def _parts_of(value: Any) -> list[tuple[str, object]]:
+    """Return the parts of a value, each with its place."""
+    if isinstance(value, msgspec.Struct):
+        return [(f".{name}", getattr(value, name)) for name in value.__struct_fields__]
+    if dataclasses.is_dataclass(value):
+        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        return [(f"[{key!r:.40}]", one) for key, one in value.items()]
+    return [(f"[{number}]", one) for number, one in enumerate(value)] if isinstance(value, (list, tuple)) else []
 
 
 def is_scalar(value: object) -> bool:
@@ -157,11 +247,59 @@ def is_scalar(value: object) -> bool:
 class Codec:
     """The encoding of the values of one type."""
 
-    __slots__ = ("_decoder", "_kind")
+    __slots__ = ("_decoder", "_exact", "_kind", "_ordered", "_where")
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, where: str = "") -> None:
+        """Return the encoding of a type. `where`: the field or event that names it, for errors."""
         self._kind: Final = kind
+        self._where: Final = where
         self._decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(kind, dec_hook=_load)
+        self._ordered: Final = _has(msgspec.inspect.type_info(kind), _UNORDERED)
+        self._exact: Final = Ref if typing.get_origin(kind) is Ref else kind if kind in _EXACT else None
+
+    def encode(self, value: object) -> bytes:
+        """Return a value of the type as bytes.
+
+        Raises:
+            NotEncodable: msgspec cannot encode it.
+        """
+        return _encode(value, self._where, ordered=self._ordered)
+
+    def key(self, value: object) -> bytes:
+        """Return a key of a table as bytes, which all keys that are equal to it have: of the type, as it was declared.
+
+        Raises:
+            NotEncodable: the value is no key of the type.
+        """
+        if type(value) is self._exact:
+            return self.encode(value)
+        data = self.encode(value)
+        self.check(data, value)
+        return canonical(self.decode(data))
+
+    @property
+    def _name(self) -> str:
+        return (
+            str(self._kind)
+            if typing.get_origin(self._kind) is not None
+            else getattr(self._kind, "__name__", str(self._kind))
+        )
+
+    def check(self, data: bytes, value: object) -> None:
+        """Check that an encoded value can be restored as one of the type.
+
+        Raises:
+            NotEncodable: it cannot.
+        """
+        try:
+            self._decoder.decode(data)
+        except (msgspec.DecodeError, ValueError, TypeError) as fault:
+            where = self._where or "a value"
+            raise NotEncodable(
+                f"expected {where} to be of type {self._name}, found {value!r:.80}: {fault}",
+                where=where,
+                found=str(fault),
+            ) from fault
 
     def decode(self, data: bytes) -> Any:
         """Return a new value.
@@ -172,9 +310,8 @@ class Codec:
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, ValueError, TypeError) as fault:
-            name = getattr(self._kind, "__name__", str(self._kind))
             raise NotEncodable(
-                f"what is stored is no {name}: {fault}; was the type changed? A new field needs a default",
+                f"what is stored is no {self._name}: {fault}; was the type changed? A new field needs a default",
                 found=str(fault),
             ) from fault
 
@@ -190,7 +327,7 @@ def codec_of(kind: Any, where: str) -> Codec:
         DeclarationError: values of the type cannot be restored from bytes.
     """
     try:
-        codec, unknown = Codec(kind), _unknown_types(msgspec.inspect.type_info(kind))
+        codec, unknown = Codec(kind, where), _unknown_types(msgspec.inspect.type_info(kind))
     except (TypeError, NameError) as fault:
         codec, unknown = None, [str(fault)]
     if codec is None or unknown:
@@ -202,20 +339,28 @@ def codec_of(kind: Any, where: str) -> Codec:
 
 def _unknown_types(info: object) -> list[str]:
     """Return the types within a type that msgspec does not know, without `Ref`."""
-    found: list[str] = []
+    customs = [one.cls for one in _types_in(info) if isinstance(one, msgspec.inspect.CustomType)]
+    return [f"{one} is not supported" for one in customs if (typing.get_origin(one) or one) is not Ref]
+
+
+def _has(info: object, kinds: tuple[type, ...]) -> bool:
+    """Return whether a type is of some kinds, or has such a type in it."""
+    return any(isinstance(one, kinds) for one in _types_in(info))
+
+
+def _types_in(info: object) -> Iterator[object]:
+    """Yield a type and all types in it, each once."""
     todo, seen = [info], set[int]()
     while todo:
         one = todo.pop()
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, msgspec.inspect.CustomType):
-            found += [] if (typing.get_origin(one.cls) or one.cls) is Ref else [f"{one.cls} is not supported"]
-        elif isinstance(one, tuple):
+        yield one
+        if isinstance(one, tuple):
             todo.extend(one)
         elif isinstance(one, (msgspec.inspect.Type, msgspec.inspect.Field)):
             todo.extend(getattr(one, name) for name in one.__struct_fields__)
-    return found
 
 
 class _OfQuestion(msgspec.Struct):
@@ -236,5 +381,5 @@ def asker_of(body: bytes) -> str:
 
 
 def digest_of(kind: str, event: str, body: bytes) -> str:
-    """Return a digest of a class and a first event, by which two creations with one key are compared."""
+    """Return a digest of a class and a first event (`canonical`), by which two creations with one key are compared."""
     return xxhash.xxh3_128_hexdigest(b"\0".join((kind.encode(), event.encode(), body)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bokilib.errors import NotEncodable
 from bokirsm import Event, Machine, Register, State, Table, UndeclaredField, WrongCall
 from bokirsm.machine.fields import TableView
 from bokirsm.machine.handling import HandlerFailed
@@ -40,6 +41,26 @@ def test_a_value_that_was_changed_in_place_is_a_change() -> None:
     assert table["b"] == [2] and table.changes() == {encode("a"): encode([1, 5])}
     table["a"].pop()
     assert table.changes() == {}
+
+
+def test_keys_are_values_of_their_type() -> None:
+    field: Table[float, str] = Table()
+    field.keys, field.values = Codec(float, "keys of Shelf.prices"), Codec(str)
+    table = TableView(field, {})
+    table[1] = "one"
+    assert list(table) == [1.0] and 1.0 in table and dict(table) == {1.0: "one"}
+    with pytest.raises(NotEncodable, match=r"expected keys of Shelf\.prices to be of type float, found 'a'"):
+        table["a"] = "x"  # type: ignore[index]
+
+
+def test_equal_sets_and_structs_are_one_key() -> None:
+    field: Table[tuple[frozenset[str], ...], int] = Table()
+    field.keys, field.values = Codec(tuple[frozenset[str], ...]), Codec(int)
+    table = TableView(field, {})
+    names = [f"name-{number}" for number in range(20)]
+    table[frozenset(names),] = 1
+    table[frozenset(reversed(names)),] = 2
+    assert dict(table) == {(frozenset(names),): 2} and len(table.changes()) == 1
 
 
 class Go(Event):

@@ -214,7 +214,7 @@ def test_a_jump_takes_exit_entry_and_first_events_into_one_commit() -> None:
         (Do("again"), EndlessHandler, "at most 1000 jumps"),
         (Do("twice"), WrongCall, "one jump"),
         (Do("large"), CommitTooLarge, "continue in a later handler"),
-        (Do("wrong"), NotEncodable, "no list"),
+        (Do("wrong"), NotEncodable, r"expected Bag\.names to be of type list\[str\], found 5"),
         (Do("surrogate"), NotEncodable, "surrogates"),
         (Never(), UnhandledEvent, r"@one.on\(Never\), or State\(defer=\(Never,\)\), or State\(ignore=\(Never,\)\)"),
     ],

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import msgspec
 import pytest
 
 from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
 from bokirsm import Ask, DeclarationError, Event, Ref
-from bokirsm.machine.values import Codec, answer_type, codec_of, digest_of, encode, is_scalar
+from bokirsm.machine.values import Codec, answer_type, canonical, codec_of, digest_of, encode, is_scalar
 from libs.tests.rsm.words import Best, Freq, Init, Word
 
 
@@ -75,3 +81,51 @@ def test_a_question_declares_no_name_that_each_question_has() -> None:
         to: str
 
     assert Sent("x").to == "x", "an event that is no question has no such method"
+
+
+class Names(Event):
+    names: frozenset[str]
+    more: dict[str, set[int]] = {}  # noqa: RUF012 - msgspec copies it
+
+
+def test_sets_have_the_same_bytes_in_all_processes() -> None:
+    """The members of a set of texts have another order in each process."""
+    program = (
+        "from bokirsm.machine.values import *\n"
+        "from libs.tests.rsm.machine.test_values import Names\n"
+        "event = Names(frozenset('ann bob cy dora eve'.split()), {'b': {3, 1}, 'a': set()})\n"
+        "keys = Codec(frozenset[str])\n"
+        "print(encode(event).hex(), keys.key(event.names).hex(), digest_of('M', 'Names', canonical(event)))\n"
+    )
+    found = set()
+    for seed in "1234":
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
+
+
+def test_only_sets_are_stored_in_another_order() -> None:
+    @dataclass
+    class Plain:
+        texts: list[str]
+        numbers: dict[int, str]
+
+    event = Names(frozenset(), {"b": {1}, "a": set()})
+    for value in (Freq("a", 1), {"b": [1, (2,)], "a": 1.5}, Plain(["b", "a"], {2: "x", 1: "y"}), event, None):
+        assert encode(value) == msgspec.msgpack.encode(value)
+    found = Codec(Names).decode(encode(Names(frozenset({"b", "a"}), {"b": {3, 1}, "a": set()})))
+    assert found == Names(frozenset({"a", "b"}), {"b": {1, 3}, "a": set()}) and list(found.more) == ["b", "a"]
+    assert canonical({"b": 1, "a": 2}) == canonical({"a": 2, "b": 1}) and canonical(Freq("a", 1)) == encode(
+        Freq("a", 1)
+    )
+
+
+def test_a_value_that_cannot_be_stored_is_found_by_its_place() -> None:
+    with pytest.raises(NotEncodable, match=r"^Names\.more\['a'\] cannot be stored: .*object"):
+        encode(Names(frozenset(), {"a": object()}))  # type: ignore[dict-item]
+    with pytest.raises(NotEncodable, match=r"^Shelf\.high cannot be stored: .*surrogates"):
+        Codec(str, "Shelf.high").encode("\ud800")
+    with pytest.raises(NotEncodable, match=r"expected Shelf\.high to be of type int, found 'a': Expected `int`"):
+        Codec(int, "Shelf.high").check(encode("a"), "a")
