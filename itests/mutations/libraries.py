@@ -524,6 +524,19 @@ bokirsm libs/tests/rsm/machine/test_values.py::test_sets_have_the_same_bytes_in_
 -        return tuple(sorted(members, key=_encoder.encode)) if members else value
 +        return value
 
+a record that no library wrote keeps the next host from its partition
+bokirsm libs/tests/rsm/lane/test_poison.py::test_a_record_that_is_unreadable_means_the_same_to_each_host
+-        if is_foreign(error):
+-            return None
+-        raise
++        raise
+
+a host handles what comes behind a record that it cannot open
+bokirsm libs/tests/rsm/lane/test_poison.py::test_a_record_that_is_unreadable_means_the_same_to_each_host
+-        self._closing.add(partition)
+-        self._spawn(partial(self._stop, partition))
++        pass
+
 a deduplication id is one of a partition
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_deduplication_id_is_one_of_its_machine
 -    return f"{len(to)}/{to}/{dedup}"

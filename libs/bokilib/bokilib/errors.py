@@ -58,6 +58,7 @@ class ForeignRecord(LogBookError):
 
     Attributes:
         seqnum: of the record.
+        damaged: True if a library wrote the record, and its events cannot be decoded; absent if no library wrote it.
     """
 
 

@@ -232,7 +232,8 @@ async def scan(log: Log, progress: Progress = no_progress) -> Scan:
 async def _named(log: Log, record: boki.Record) -> list[str]:
     """Return the machines of which a record has a snapshot or a creation."""
     found = []
-    for event in PICKER.of(record.seqnum, await log.open(record)):
+    read = await loading.opened(log, record)
+    for event in PICKER.of(record.seqnum, read.envelope) if read is not None else []:
         if isinstance(event, Snapshot):
             group, _, name = event.id.partition("/")
             found.append(str(Ref(group, event.partition, name)))
@@ -394,7 +395,8 @@ async def entries(
             yield Entry(item.last, 0, "missing", {"first": item.first, "last": item.last, "lost": lost})
             continue
         try:
-            events = PICKER.of(item.seqnum, await log.open(item))
+            read = await loading.opened(log, item)
+            events = PICKER.of(item.seqnum, read.envelope) if read is not None else []
         except UNREADABLE as error:
             line.missed()
             yield Entry(item.seqnum, item.time_ms, "unreadable", {"error": str(error)})

@@ -129,6 +129,7 @@ def with_events(seqnum: int, envelope: Envelope, opened: bytes) -> Envelope:
             f"expected a list of events from the payload hook for record {seqnum}, found other bytes: {fault}; is it the hook "
             "that wrote the record?",
             seqnum=seqnum,
+            damaged=True,
         ) from fault
 
 
@@ -141,7 +142,7 @@ def libraries_of(seqnum: int, envelope: Envelope) -> list[str]:
     try:
         kinds = [head.kind for head in _heads.decode(envelope.packed)]
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise ForeignRecord(f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum) from fault
+        raise ForeignRecord(f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum, damaged=True) from fault
     return list(dict.fromkeys(kind.partition(".")[0] for kind in kinds))
 
 
@@ -187,4 +188,6 @@ class Picker(Generic[E]):
                 if (about is None or head.id == about) and head.kind in decoders
             ]
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-            raise ForeignRecord(f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum) from fault
+            raise ForeignRecord(
+                f"an event of record {seqnum} is damaged: {fault}", seqnum=seqnum, damaged=True
+            ) from fault

@@ -169,8 +169,6 @@ class Lane:
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
-        self._held: Final[dict[int, int]] = {}
-        """The first record of a partition that this program cannot read: it is not trimmed, another host may read it."""
         self._writer: Final = CheckpointWriter(opened, app.name, self._append)
         self._checkpointing: asyncio.Task[None] | None = None
         self._paused = False
@@ -299,7 +297,6 @@ class Lane:
             return
         self._follower.discard(tags.rsm_partition(self._app.name, partition))
         self._delivered.pop(partition, None)
-        self._held.pop(partition, None)
         self._since_s.pop(partition, None)
         state = self._states.pop(partition)
         first, _ = self._spans[partition].pop()
@@ -468,20 +465,17 @@ class Lane:
             self._arrived.set()
             self._spawn(self._refreshed)  # the owner trims what it has read: another host is the owner
             return
-        if not isinstance(item, Read):
+        if isinstance(item, boki.Gap):
             log.error(
-                "record of machines is missing or unreadable: its messages are lost to this host",
+                "records of machines are lost: their messages are lost to this host",
                 group=self._app.name,
                 partition=partition,
-                error=str(item),
+                error=str(item.error()),
             )
-            if partition in self._delivered:
-                before = self._delivered[partition]
-                seqnum = item.last if isinstance(item, boki.Gap) else item.facts.get("seqnum", before)
-                if isinstance(item, BokiError):
-                    self._held.setdefault(partition, max(seqnum, before + 1))
-                self._delivered[partition] = max(seqnum, before)  # a partition that joins does not wait for it
-                self._arrived.set()
+            self._passed(partition, item.last)
+            return
+        if not isinstance(item, Read):
+            self._take_unreadable(partition, item)
             return
         record = item.record
         self._delivered[partition] = record.seqnum
@@ -502,6 +496,42 @@ class Lane:
                 self._ready[text] = None
         self._schedule()
         self._look(partition)
+
+    def _passed(self, partition: int, seqnum: int) -> None:
+        """Note that records of a partition up to a seqnum were delivered: a partition that joins does not wait for them."""
+        if partition in self._delivered:
+            self._delivered[partition] = max(seqnum, self._delivered[partition])
+            self._arrived.set()
+
+    def _take_unreadable(self, partition: int, error: BokiError) -> None:
+        """Take a record that cannot be opened, as the next owner will: pass it over if no library wrote it, else stop before it."""
+        if partition not in self._states:
+            return
+        seqnum = error.facts.get("seqnum", self._delivered[partition])
+        self._passed(partition, seqnum)
+        if loading.is_foreign(error):
+            log.warning("record that no library wrote: passed over", partition=partition, error=str(error))
+            self._states[partition].apply(seqnum, self._log.now_ms(), 0, [])
+            self._look(partition)
+            return
+        log.error(
+            "record of machines cannot be opened here: its partition stops before it, until a host can open it",
+            group=self._app.name,
+            partition=partition,
+            error=str(error),
+        )
+        self._closing.add(partition)
+        self._spawn(partial(self._stop, partition))
+
+    async def _stop(self, partition: int) -> None:
+        """Leave a partition without releasing it, once its commits are in the log. The next round tries to read it again."""
+        try:
+            async with self._turn:
+                while any(partition in record.partitions for record in self._records):
+                    await self._append_first()
+                self._leave(partition, self._newest_own + 1)
+        finally:
+            self._closing.discard(partition)
 
     def _machine(self, text: str) -> LaneMachine:
         machine = self._machines.get(text)
@@ -968,7 +998,7 @@ class Lane:
             try:
                 while self._records[0]:
                     await self._append_first()
-                shots = self._shots([one for one in partitions if one in self._states])
+                shots = self._shots([one for one in partitions if one in self._states and one not in self._closing])
                 touched = [text for shot in shots.partitions for text in shot.touched]
                 over = [text for text in touched if self._machines[text].is_over]
             finally:
@@ -1008,8 +1038,7 @@ class Lane:
             self._since_s.pop(one, None)
             if any(self._state_of(text) != k for text, k in state.touched.items()):
                 continue  # a machine is unreadable, which was logged, or the partition has another owner, or was read again just now
-            upto = min(self._delivered[one], self._held.get(one, self._delivered[one] + 1) - 1)
-            covers = max(state.covers, state.next_covers(upto, now_ms - old_ms))
+            covers = max(state.covers, state.next_covers(self._delivered[one], now_ms - old_ms))
             for text in state.touched:
                 machine = self._machines[text]
                 assert machine.state is not None and machine.state.k == state.touched[text], (

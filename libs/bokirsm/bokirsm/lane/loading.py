@@ -5,6 +5,9 @@ for the owner of the partition only: another process may read records of which s
 succeed.
 
 What a head refers to may be trimmed between two reads, once a newer one is in the log: then the newer one is read.
+
+A record that no library wrote has nothing of machines, and every reader passes it over. One that a library wrote and that cannot be opened
+here (another payload hook, a newer version) may have messages or commits: a partition ends before it until it can be read.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import boki
-from boki_common.errors import Trimmed
+from boki_common.errors import BokiError, Trimmed
 from bokilib.append.log import Log, Read
+from bokilib.errors import ForeignRecord
 from bokilib.records import tags
 from bokirsm.model.events import PICKER, Checkpoint, Created, PartRef, Snapshot, is_head, partition_of_ref
 from bokirsm.model.machine_state import MachineState, decode_state
@@ -81,6 +85,25 @@ class MachineStream(NamedTuple):
         return decode_state(self.head.data) if self.head is not None else None
 
 
+def is_foreign(error: BokiError) -> bool:
+    """Return whether the error of a record says that no library wrote it."""
+    return isinstance(error, ForeignRecord) and "damaged" not in error.facts
+
+
+async def opened(log: Log, record: boki.Record) -> Read | None:
+    """Return a record; None if no library wrote it.
+
+    Raises:
+        BokiError: a library wrote it, and it cannot be opened here.
+    """
+    try:
+        return Read(record, await log.open(record))
+    except ForeignRecord as error:
+        if is_foreign(error):
+            return None
+        raise
+
+
 async def _newest_first(log: Log, tag: str, at_most: int | None = None) -> AsyncIterator[Read]:
     """Yield the live records of a stream, newest first."""
     while True:
@@ -90,7 +113,9 @@ async def _newest_first(log: Log, tag: str, at_most: int | None = None) -> Async
             return
         if record is None:
             return
-        yield Read(record, await log.open(record))
+        read = await opened(log, record)
+        if read is not None:
+            yield read
         at_most = record.seqnum - 1
 
 
@@ -225,9 +250,9 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
             if any(item.last > after[one] for one in concerned):
                 raise item.error()
             continue
-        read = Read(item, await log.open(item))
+        read = await opened(log, item)
         for tag in item.tags:
             one = by_tag.get(tag)
             if one is not None and item.seqnum > after[one]:
-                events = PICKER.of(item.seqnum, read.envelope)
+                events = PICKER.of(item.seqnum, read.envelope) if read is not None else []
                 states[one].apply(item.seqnum, item.time_ms, len(item.data), events)

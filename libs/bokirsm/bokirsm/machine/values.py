@@ -158,7 +158,7 @@ def encode(value: object, where: str = "") -> bytes:
     Raises:
         NotEncodable: msgspec cannot encode it.
     """
-    kind: Hashable = type(value)
+    kind: Any = type(value)
     return _encode(value, where, ordered=_may_have_sets(kind))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from msgspec.msgpack import encode
 
 from boki import Book, Gap
 from boki.testing import MemoryCluster
@@ -386,7 +387,8 @@ async def test_a_partition_that_cannot_be_read_holds_up_no_other(
     rsm = await new_rsm(DIARIES)
     diaries = [await rsm.create(Diary, key=f"d{number}") for number in range(8)]
     broken = diaries[0].partition
-    _ = await rsm.log.book.submit(b"no record of a library", tags=[rsm_partition("diaries", broken)])
+    damaged = encode([1, "by", 0, [["rsm.input", "diaries", 5]]])
+    _ = await rsm.log.book.submit(damaged, tags=[rsm_partition("diaries", broken)])
     async with rsm, await new_host(DIARIES, name="h") as host:
         assert len(host.partitions) == PARTITIONS - 1 and broken not in host.partitions
         for diary in diaries:

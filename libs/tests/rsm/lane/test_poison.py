@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from boki.testing import MemoryCluster
 from bokilib.append.log import Log
-from bokirsm import App, Ask, Machine, MachineFaulted, Refused, Rsm, State
+from bokilib.records import tags
+from bokirsm import AnswerTimeout, App, Ask, Host, Machine, MachineFaulted, Ref, Refused, Rsm, State
+from bokirsm_tools.reading import group_states
 from libs.tests.rsm.conftest import NewHost
+from libs.tests.rsm.upkeep import checkpoint
 
 
 class Unshowable(Exception):
@@ -65,14 +69,49 @@ class Hook:
         return sealed
 
 
-async def test_no_partition_waits_to_join_for_a_record_that_is_unreadable(
-    new_host: NewHost, cluster: MemoryCluster
+@pytest.mark.parametrize("kind", ["foreign", "damaged", "hook"])
+async def test_a_record_that_is_unreadable_means_the_same_to_each_host(
+    new_host: NewHost, cluster: MemoryCluster, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with await new_host(WORKERS, name="h") as host:
-        machine = await host.create(Worker, key="good")
-        assert await host.ask(Do("").to(machine)) == 1
-        foreign = Rsm(WORKERS, Log((await cluster.connect()).book("b"), hook=Hook()))
-        await foreign.send(machine, Do(""))
+    """One that no library wrote is passed over; one that may have messages stops its partition, and no other one."""
+    tag = tags.rsm_partition("workers", tags.partition_of("bad"))
+    book = (await cluster.connect()).book("b")
+    async with await new_host(WORKERS, name="h", lease_s=1.0) as host:
+        bad, good = await host.create(Worker, key="bad"), await host.create(Worker, key="good")
+        assert await host.ask(Do("").to(bad)) == await host.ask(Do("").to(good)) == 1
+        if kind == "hook":
+            await Rsm(WORKERS, Log((await cluster.connect()).book("b"), hook=Hook())).send(bad, Do(""))
+        else:
+            wrong = msgspec.msgpack.encode([1, "by", 0, [["rsm.input", "workers", 5]]])
+            await book.append(b"hello" if kind == "foreign" else wrong, tags=[tag])
         async with asyncio.timeout(30):
             await host.lane._delivered_up_to(await host.lane._log.book.now(consistency="linearizable"))
+        for _ in range(2):
+            await answers(host, bad, kind == "foreign")
+            assert await host.ask(Do("").to(good)) == 1
+            if bad.partition in host.partitions:
+                await checkpoint(host, bad.partition)
+    async with await new_host(WORKERS, name="i", lease_s=1.0) as host:
+        assert (bad.partition in host.partitions) == (kind == "foreign")
+        assert await host.ask(Do("").to(good)) == 1
+        await answers(host, bad, kind == "foreign")
+    said = capsys.readouterr().err
+    assert ("passed over" in said, "partition unreadable" in said) == (kind == "foreign", kind != "foreign")
+    states = await group_states(Log(book), "workers")
+    assert list(states.unreadable) == ([] if kind == "foreign" else [bad.partition])
+    if kind == "hook":
+        opened = Log((await cluster.connect()).book("b"), hook=Hook())
+        async with Host(WORKERS, opened, name="j", stuck_after_s=None) as host:
+            assert await host.ask(Do("").to(bad)) == 1
+            assert host.lane._machines[str(bad)].state is not None, "nothing is lost"
+
+
+async def answers(host: Host, machine: Ref[Do], does: bool) -> None:
+    """Check that a machine answers, or that its partition is left alone."""
+    if does:
         assert await host.ask(Do("").to(machine)) == 1
+        return
+    while machine.partition in host.partitions:
+        await asyncio.sleep(0)
+    with pytest.raises(AnswerTimeout):
+        await host.ask(Do("").to(machine), timeout_s=0.1)
