@@ -849,8 +849,18 @@ class Lane:
         assert found is not None
         machine.fault = None
         if machine.state is None:
-            return self._commit(machine, found, Commit(machine.text, DROPPED))
+            return self._never_born(machine, found)
         return self._commit(machine, found, _of(machine, skip(machine.state, found.work, self._log.now_ms())))
+
+    def _never_born(self, machine: LaneMachine, found: NextWork) -> bool:
+        """Skip a creation: the machine has ended, so that its key is free after its retention, as that of any other one."""
+        assert isinstance(found.item, InboxMessage) and found.work.creates, (
+            "a machine without a state failed at its creation"
+        )
+        kind = found.item.message.kind
+        machine.state = MachineState(kind)
+        self._born(machine, found)
+        return self._commit(machine, found, Commit(machine.text, 1, self._log.now_ms(), kind=kind, halted=True))
 
     # -- appending
 

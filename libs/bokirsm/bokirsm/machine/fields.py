@@ -135,7 +135,7 @@ class Table(_Field, Generic[K, V]):
 
 
 class Volatile(_Field, Generic[T]):
-    """A field in the memory of the host. It is made again when the machine is loaded, and after a handler that failed."""
+    """A field in the memory of the host. It is made again when the machine is loaded, and after a handler that failed or refused."""
 
     def __init__(self, factory: Callable[[], T]) -> None:
         """Declare a volatile field. `factory`: returns its first value."""

@@ -3,7 +3,8 @@
     commit = handle(declaration, state, volatile, work, world)      # HandlerFailed: nothing happened
 
 - Fields are decoded when the handler uses them, and those that changed, in place or by assignment, are in the commit.
-- `state` is not changed: the caller applies the commit. After a failed handler the caller drops `volatile`, as after a crash.
+- `state` is not changed: the caller applies the commit. After a failed handler the caller drops `volatile`, as after a crash; a refusal
+  drops it too.
 - `jump`, `first` and `halt` take effect after the handler, in the same commit. Their number is bounded.
 - An `async` handler is driven by `send(None)`: if it waits for something outside, it fails.
 """
@@ -138,7 +139,7 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
     Args:
         declaration: of the machine's class.
         state: of the machine; not changed.
-        volatile: its volatile fields, by stored name; changed.
+        volatile: its volatile fields, by stored name; changed, and empty after a refusal.
         work: the event, which the state of the machine does not defer.
         world: what the handler takes from outside.
 
@@ -152,6 +153,7 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
     try:
         return handling.run(work)
     except Refused as refused:
+        volatile.clear()  # the handler may have changed its values, and nothing of that counts
         try:
             return handling.refused(work, refused)
         except NotEncodable as error:

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import xxhash
 
 from boki_common.errors import InvalidArgument
-from bokilib.records.tags import partition_of
+from bokilib.records.tags import PARTITIONS, partition_of
 
 Ec = TypeVar("Ec", contravariant=True)
 
@@ -19,6 +19,7 @@ NAME_CHARS: Final = 160
 CHILD: Final = "#"
 """Stands between the name of a machine and the number of one that it created. Keys of programs have none."""
 _KEPT_CHARS: Final = 80
+_PARTITIONS: Final = frozenset(map(str, range(PARTITIONS)))
 
 
 class Ref(Generic[Ec]):
@@ -45,8 +46,11 @@ class Ref(Generic[Ec]):
             InvalidArgument: the text is no reference.
         """
         parts = text.split("/", 2) if isinstance(text, str) else ()
-        if len(parts) != 3 or not parts[0] or not parts[2] or not parts[1].isdecimal():
-            raise InvalidArgument(f"expected a machine as group/partition/name, found {text!r:.200}", found=str(text))
+        if len(parts) != 3 or not parts[0] or not parts[2] or parts[1] not in _PARTITIONS:
+            raise InvalidArgument(
+                f"expected a machine as group/partition/name, with a partition from 0 to {PARTITIONS - 1}, found {text!r:.200}",
+                found=str(text),
+            )
         return Ref(parts[0], int(parts[1]), parts[2])
 
     def __str__(self) -> str:

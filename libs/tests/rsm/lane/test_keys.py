@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 
 from boki.testing import MemoryCluster
 from bokilib.records import tags
-from bokirsm import App, Ask, Event, Host, Machine, NoSuchMachine, Ref, Register, State
+from bokirsm import App, Ask, Event, Host, Machine, MachineFaulted, NoSuchMachine, Ref, Register, State
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost
 from libs.tests.rsm.upkeep import carry, checkpoint
 
 DAY_MS = 24 * 3_600_000
+BROKEN = {"now": False}
 
 
 class Write(Event):
@@ -129,3 +132,40 @@ async def test_a_machine_that_got_events_before_its_creation_keeps_its_key(
         with pytest.raises(NoSuchMachine):
             await host.ask(Read().to(ref))
         assert await host.ask(Read().to(leaf)) == "new"
+
+
+class Fragile(Machine[Write | Read]):
+    """A machine whose creation fails until a test mends it."""
+
+    broken = MappingProxyType(BROKEN)
+    run = State(start=True)
+
+    @run.on(Write)
+    def write(self, e: Write) -> None:
+        assert not self.broken["now"]
+
+    @run.on(Read)
+    def read(self, e: Read) -> None:
+        self.reply(e, "alive")
+
+
+async def test_the_key_of_a_creation_that_was_skipped_is_free_after_its_retention(
+    new_host: NewHost, cluster: MemoryCluster, clock: SetClock
+) -> None:
+    app = App("fragile", [Fragile])
+    async with await new_host(app, name="h") as host:
+        BROKEN["now"] = True
+        ref = await host.create(Fragile, Write("1"), key="f")
+        with pytest.raises(MachineFaulted):
+            await host.ask(Read().to(ref))
+        await host.rsm.skip(ref)
+        BROKEN["now"] = False
+        for day in range(10):
+            with pytest.raises(NoSuchMachine):
+                await host.ask(Read().to(ref))
+            assert day > 6 or await host.create(Fragile, Write("1"), key="f") == ref
+            await checkpoint(host, ref.partition)
+            clock.ms += DAY_MS
+            await carry(cluster)
+        assert await host.create(Fragile, Write("1"), key="f") == ref
+        assert await host.ask(Read().to(ref)) == "alive"

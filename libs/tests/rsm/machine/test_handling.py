@@ -243,6 +243,23 @@ def test_a_refused_question_is_answered_and_changes_nothing() -> None:
     assert not commit.registers and not commit.sends and commit.state is None and commit.k == 2
 
 
+def test_a_refusal_leaves_no_volatile_value() -> None:
+    class Careful(Machine[Look]):
+        asked: Volatile[list[int]] = Volatile(list)
+        run = State(start=True)
+
+        @run.on(Look)
+        def look(self, e: Look) -> None:
+            self.asked.append(1)
+            if e.asker:
+                raise Refused("not now")
+            assert self.asked == [1]
+
+    one = OneMachine(Careful)
+    for asker in ("p/1", "p/2", ""):
+        one.give(Look(asker=asker))
+
+
 def test_a_halted_machine_keeps_what_it_sent_and_nothing_else() -> None:
     one = OneMachine(Bag)
     one.give(Do("append a"))

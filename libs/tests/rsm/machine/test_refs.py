@@ -18,7 +18,9 @@ def test_a_reference_is_a_text_and_a_value() -> None:
     assert ref == Ref("words", 17, "a/b#2") and len({ref, Ref.parse(str(ref))}) == 1 and ref != "words/17/a/b#2"
 
 
-@pytest.mark.parametrize("text", ["", "words", "words/17", "words/x/a", "/1/a", "words/1/", 5])
+@pytest.mark.parametrize(
+    "text", ["", "words", "words/17", "words/x/a", "/1/a", "words/1/", "words/64/a", "words/07/a", "words/٣/a", 5]
+)
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="group/partition/name"):
         Ref.parse(text)

@@ -68,6 +68,17 @@ def facts(state: PartitionState) -> tuple[object, ...]:
     return state.pending, state.timers, state.faults
 
 
+def test_a_creation_that_was_dropped_ends_its_fault() -> None:
+    """So older programs skipped a creation."""
+    born = Message("g/3/m", "Init", kind="M")
+    fault = Faulted("g/3/m", MessageId(1, 0), "", "Init", "ValueError")
+    story: list[list[AnyEvent]] = [[Created("g/m", born)], [fault], [Skipped("g/3/m", 2)]]
+    state = told(story, PartitionState("g", 3))
+    assert state.faults["g/3/m"].skip
+    state.apply(4, 40, 100, [Commit("g/3/m", DROPPED, took=(MessageId(1, 0),))])
+    assert not state.faults and not state.pending and not state.touched
+
+
 def test_what_is_pending_and_open_at_each_place() -> None:
     state = PartitionState("g", 3)
     seen = []
