@@ -23,6 +23,7 @@ from boki_common.errors import Conflict, InvalidArgument
 from boki_common.runtime import confined
 from bokilib.append.batcher import AppendBatcher
 from bokilib.append.log import Log, Tokens
+from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort, PayloadHook, Random
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
@@ -30,11 +31,12 @@ from bokirsm.client.answers import Answers
 from bokirsm.errors import AnswerTimeout, IdReused, NoSuchMachine
 from bokirsm.lane import loading
 from bokirsm.machine.app import App
-from bokirsm.machine.handling import creation, message
+from bokirsm.machine.handling import COMMIT_BYTES, creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
 from bokirsm.machine.values import Question, answer_type, canonical, codec_of, digest_of
 from bokirsm.model.events import Created, Inputs, Message, Resumed, Skipped
+from bokirsm.model.partition_state import size_of
 
 F = TypeVar("F")
 R = TypeVar("R")
@@ -127,7 +129,7 @@ class Rsm:
         group, declaration = self.app.name, self.app.declaration(cls)
         self._names += key is None
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
-        made = creation(ref, declaration, init)
+        made = _bounded(creation(ref, declaration, init))
         if key is not None:
             body = b"" if init is None else canonical(init)
             made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, body))
@@ -200,7 +202,7 @@ class Rsm:
             )
         if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_CHARS:
             raise InvalidArgument(f"expected a dedup_id of 1 to {DEDUP_CHARS} characters, found {dedup_id!r:.80}")
-        return message(to, event, dedup=dedup_id or "")
+        return _bounded(message(to, event, dedup=dedup_id or ""))
 
     def _part(self, messages: list[Message]) -> Contribution:
         if not messages:
@@ -287,3 +289,20 @@ class Rsm:
             raise NoSuchMachine(f"expected {machine} to have a fault, found none", machine=str(machine))
         tag = tags.rsm_partition(self.app.name, machine.partition)
         await self.log.append(Contribution((tag,), {}, (decision(str(machine), fault.seqnum),), self._origin))
+
+
+def _bounded(made: Message) -> Message:
+    """Return a message that fits a checkpoint, which carries it while its machine defers it.
+
+    Raises:
+        AtomicTooLarge: it does not.
+    """
+    size = size_of(made)
+    if size > COMMIT_BYTES:
+        raise AtomicTooLarge(
+            f"expected an event of at most {COMMIT_BYTES} bytes, found {size}: put what is large into a store, and send its key",
+            what="bytes",
+            found=size,
+            expected=COMMIT_BYTES,
+        )
+    return made

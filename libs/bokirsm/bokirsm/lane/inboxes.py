@@ -106,6 +106,13 @@ class LaneMachine:
         """True if it halted and nothing waits for it, so that it need not be in memory."""
         return self.state is not None and self.state.halted and not (self.inbox or self.deferred or self.fault)
 
+    @property
+    def is_absent(self) -> bool:
+        """True if nothing waits for it, and the log says of it what is in memory: that it is not there."""
+        waits = self.inbox or self.deferred or self.fault or self.loading is not None
+        is_there = self.state is not None and not (self.state.halted and self.snapped == self.state.k)
+        return self.loaded and not waits and not is_there
+
     def next_work(self, declaration: Declaration | None) -> NextWork | None:
         """Return the next item that the machine does not defer, the first one of its inbox then; None if there is none.
 

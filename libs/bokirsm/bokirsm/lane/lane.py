@@ -79,6 +79,8 @@ from bokirsm.model.partition_state import OpenFault, PartitionState, TimerTimes,
 
 ATTEMPTS: Final = 3
 """Attempts of a handler before its machine has a fault."""
+LEAST_TIMERS: Final = 1_000
+"""Entries of the heap of timers that are kept without a look at them."""
 SLICE: Final = 64
 """Items that are handled before other tasks of the process run."""
 RECORDS_BETWEEN: Final = checkpoint_rules.RECORDS_BETWEEN
@@ -152,6 +154,8 @@ class Lane:
         self._closing: Final[set[int]] = set()
         """Partitions that are released once their commits are in the log."""
         self._machines: Final[dict[str, LaneMachine]] = {}
+        self._absent: Final[dict[str, None]] = {}
+        """Machines that events were dropped for, and that are in memory since."""
         self._ready: Final[dict[str, None]] = {}
         """Machines that may have work, in order."""
         self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
@@ -162,6 +166,9 @@ class Lane:
         self._sender: asyncio.Task[None] | None = None
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._timers: Final[list[_Due]] = []
+        """A heap. A timer that was set again or removed keeps its entry until that is due, or most entries are such."""
+        self._timers_kept = LEAST_TIMERS
+        """The number of entries beyond which those that no timer has any more are looked for."""
         self._order: Final = itertools.count()
         self._alarm: asyncio.TimerHandle | None = None
         self._scheduled = False
@@ -552,8 +559,27 @@ class Lane:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + left_ms(times.due_ms, times.set_ms, self._log.now_ms()) / 1_000
         heapq.heappush(self._timers, _Due(due_s, next(self._order), machine, Firing(name, times)))
-        if self._timers[0].due_s == due_s:
+        if len(self._timers) > self._timers_kept:
+            self._drop_stale_timers()
+        if self._timers and self._timers[0].due_s == due_s:
             self._set_alarm(loop)
+
+    def _drop_stale_timers(self) -> None:
+        """Drop the entries of timers that were set again or removed. The next time is when there are twice as many as are left."""
+        self._timers[:] = [due for due in self._timers if self._is_set(due)]
+        heapq.heapify(self._timers)
+        self._timers_kept = max(LEAST_TIMERS, 2 * len(self._timers))
+
+    def _is_set(self, due: _Due) -> bool:
+        """Return whether an entry may be that of a timer which is set: in memory, or by the records of its partition."""
+        name, times = due.firing
+        state = self._states.get(partition_of_ref(due.machine)[1])
+        if state is None:
+            return False
+        machine = self._machines.get(due.machine)
+        timer = machine.state.timers.get(name) if machine is not None and machine.state is not None else None
+        in_memory = timer is not None and (timer.set_ms, timer.due_ms, timer.k) == times
+        return in_memory or state.timers.get(due.machine, {}).get(name) == times
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._alarm is not None:
@@ -624,6 +650,7 @@ class Lane:
             return self._skip(machine, machine.fault)
         if not self._exists(machine, found):
             self.dropped += 1
+            self._absent[machine.text] = None
             return self._commit(machine, found, Commit(machine.text, DROPPED, replies=self._missing(machine, found)))
         if declaration is None:  # the first item was a timer that is set no more
             return True
@@ -1015,11 +1042,21 @@ class Lane:
                 self._paused = False
                 self._schedule()
             written = await self._writer.write(shots, dict(self._claims))
+        self._forget_absent()
         if written:
             for text in over:  # not those that have halted since: their snapshot is of before
                 if text in self._machines:
                     self._drop(text)
             await self._writer.trim()
+
+    def _forget_absent(self) -> None:
+        """Drop machines that do not exist, or have halted as their snapshot says, from memory."""
+        for text in list(self._absent):
+            machine = self._machines.get(text)
+            if machine is not None and machine.is_absent:
+                self._drop(text)
+            if machine is None or machine.is_absent or not (machine.state is None or machine.state.halted):
+                del self._absent[text]
 
     async def _load_touched(self, partitions: Sequence[int]) -> None:
         """Load the machines that a former owner's commits changed, which need snapshots."""

@@ -99,12 +99,15 @@ CARRY_SHARE: Final = 4
 _HEADER: Final = "h"
 _PENDING: Final = "p"
 _TIMERS: Final = "t"
+"""All timers of a machine in one row, as older programs wrote them."""
+_TIMER: Final = "o"
 _FAULT: Final = "f"
 _DEDUP: Final = "d"
 _encoder: Final = msgspec.msgpack.Encoder()
 _messages: Final = msgspec.msgpack.Decoder(Message)
 _ids: Final = msgspec.msgpack.Decoder(MessageId)
 _times: Final = msgspec.msgpack.Decoder(dict[str, TimerTimes])
+_one_time: Final = msgspec.msgpack.Decoder(TimerTimes)
 _faults: Final = msgspec.msgpack.Decoder(OpenFault)
 _numbers: Final = msgspec.msgpack.Decoder(int)
 
@@ -161,6 +164,8 @@ class PartitionState:
                 state.pending[_ids.decode(row.key)] = _messages.decode(row.value)
             elif row.kind == _TIMERS:
                 state.timers[row.name] = _times.decode(row.value)
+            elif row.kind == _TIMER:
+                state.timers.setdefault(row.name, {})[row.key.decode()] = _one_time.decode(row.value)
             elif row.kind == _FAULT:
                 state.faults[row.name] = _faults.decode(row.value)
             else:
@@ -279,7 +284,11 @@ class PartitionState:
             for id, message in self.pending.items()
             if id.seqnum <= covers
         ]
-        rows += [Row(_TIMERS, machine, b"", encode(times)) for machine, times in self.timers.items()]
+        rows += [
+            Row(_TIMER, machine, name.encode(), encode(one))
+            for machine, times in self.timers.items()
+            for name, one in times.items()
+        ]
         rows += [Row(_FAULT, machine, b"", encode(fault)) for machine, fault in self.faults.items()]
         first_ms: dict[tuple[str, str], int] = {}
         for one in self._firsts:

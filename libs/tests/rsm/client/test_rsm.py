@@ -97,7 +97,7 @@ async def test_wrong_calls_say_what_is_expected(new_rsm: NewRsm) -> None:
         (partial(rsm.send_many, []), InvalidArgument, "found none"),
         (partial(rsm.send, TOP, Freq("a", 1), dedup_id=""), InvalidArgument, "a dedup_id of 1"),
         (partial(rsm.create, Max, wrong), WrongCall, "created with an event that it accepts"),
-        (partial(rsm.send, TOP, Freq("x" * 600_000, 1)), AtomicTooLarge, "commit less"),
+        (partial(rsm.send, TOP, Freq("x" * 600_000, 1)), AtomicTooLarge, "expected an event of at most"),
     ]
     for call, error, text in calls:
         with pytest.raises(error, match=text):

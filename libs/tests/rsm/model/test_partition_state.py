@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.msgpack import encode
 
 from bokirsm.model.events import (
     DROPPED,
@@ -24,6 +25,7 @@ from bokirsm.model.partition_state import (
     TimerTimes,
     machine_of,
 )
+from bokirsm.model.parts import PART_BYTES, KeptParts, Row, compose, whole
 
 M = "g/3/m"
 GOLDEN_DEDUP = (
@@ -114,6 +116,23 @@ def test_a_fold_from_a_checkpoint_is_the_fold_of_all(covers: int, read: int) -> 
     state = PartitionState.restored("g", 3, covers, known.checkpoint(covers))
     told(STORY[covers:], state, covers + 1)
     assert facts(state) == facts(told(STORY, PartitionState("g", 3)))
+
+
+def test_a_checkpoint_has_timers_one_by_one_and_those_of_older_programs_are_read() -> None:
+    header, rows = told(STORY[:4], PartitionState("g", 3)).rows(4)
+    assert [(row.kind, row.name, row.key) for row in rows if row.kind in "to"] == [("o", M, b"t")]
+    older = [Row("t", M, b"", encode({"t": TimerTimes(5, 9, 1), "u": TimerTimes(6, 7, 2)}))]
+    data = whole(compose(header, older, KeptParts(), 0, 1))
+    assert PartitionState.restored("g", 3, 4, data).timers == {M: {"t": TimerTimes(5, 9, 1), "u": TimerTimes(6, 7, 2)}}
+
+
+def test_many_timers_of_a_machine_fit_parts() -> None:
+    state = PartitionState("g", 3)
+    timers = tuple(TimerSet(f"session-{number}", 1, 5, 9, 0, "Go") for number in range(20_000))
+    state.apply(1, 10, 100, [Commit(M, 1, kind="M", timers=timers)])
+    composed = compose(*state.rows(1), KeptParts(), 0, 1)
+    assert len(composed.parts) > 1 and max(len(part.data) for part in composed.parts) <= PART_BYTES
+    assert PartitionState.restored("g", 3, 1, whole(composed)).timers == state.timers
 
 
 def test_a_checkpoint_keeps_timers_and_deduplication_ids() -> None:
