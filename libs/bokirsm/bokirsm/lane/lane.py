@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import boki
 from boki_common.errors import BokiError, ClosedError, Conflict, Trimmed
 from boki_common.logs import get_logger
+from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.code_watch import CodeStuck, CodeWatch
 from bokilib.append.log import Log, Read, Tokens
 from bokilib.append.log_clock import left_ms
@@ -758,6 +759,8 @@ class Lane:
         try:
             commit = self._watched(machine, partial(handle, declaration, state, machine.volatile, found.work, world))
         except HandlerFailed as failed:
+            if failed.__cause__ is not None and interrupted(failed.__cause__):
+                raise failed.__cause__ from None  # a person ends the program
             machine.volatile = {}
             machine.failures += 1
             if machine.failures >= ATTEMPTS:

@@ -160,8 +160,6 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
             raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
     except HandlerFailed:
         raise
-    except KeyboardInterrupt:
-        raise  # a person ends the program
     except BaseException as error:  # `sys.exit()` in a handler ends no host
         raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
 
@@ -453,11 +451,15 @@ class Handling:
 
     def set_timer(self, seconds: float, event: object, name: str, every: float | None) -> None:
         """Set a timer."""
-        if not 0 <= seconds <= TIMER_MOST_S or (every is not None and not 0 < every <= TIMER_MOST_S):
+        if not _is_number(seconds) or not 0 <= seconds <= TIMER_MOST_S:
+            raise WrongCall(f"expected after(…) with seconds from 0 to {TIMER_MOST_S}, a number, found {seconds!r:.80}")
+        if every is not None and (not _is_number(every) or not 0 < every <= TIMER_MOST_S):
             raise WrongCall(
-                f"expected seconds of at most {TIMER_MOST_S}, found {seconds!r}"
-                + (f" every {every!r}" if every else "")
+                f"expected every= with seconds above 0 and of at most {TIMER_MOST_S}, or None for a timer that fires once, "
+                f"found {every!r:.80}"
             )
+        if not isinstance(name, str):
+            raise WrongCall(f"expected name= with a text, found {name!r:.80}")
         kind, body = _encoded(event)
         if kind not in self._declaration.events:
             self._unhandled(kind)
@@ -474,6 +476,10 @@ class Handling:
     def halt(self) -> None:
         """End the machine after this handler."""
         self._halted = True
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _encoded(event: object) -> tuple[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import msgspec
 import pytest
@@ -23,6 +24,12 @@ class Unshowable(Exception):
         raise AttributeError("missing")
 
 
+ENDS: Final[dict[str, type[BaseException]]] = {
+    one.__name__: one for one in (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration)
+}
+"""Errors that would end a program, or a task, outside of a handler."""
+
+
 class Do(Ask[int]):
     how: str
 
@@ -38,6 +45,8 @@ class Worker(Machine[Do]):
             raise ValueError("file \udcff")
         if e.how == "no text":
             raise Unshowable
+        if e.how in ENDS:
+            raise ENDS[e.how]
         if e.how == "refused":
             raise Refused("x" * 600_000)
         self.reply(e, 1)
@@ -46,8 +55,8 @@ class Worker(Machine[Do]):
 WORKERS = App("workers", [Worker])
 
 
-@pytest.mark.parametrize("how", ["long", "lone surrogate", "no text", "refused"])
-async def test_whatever_the_text_of_an_error_only_its_machine_has_a_fault(new_host: NewHost, how: str) -> None:
+@pytest.mark.parametrize("how", ["long", "lone surrogate", "no text", "refused", *ENDS])
+async def test_whatever_the_error_of_a_handler_only_its_machine_has_a_fault(new_host: NewHost, how: str) -> None:
     async with await new_host(WORKERS, name="h") as host:
         bad, good = await host.create(Worker, key="bad"), await host.create(Worker, key="good")
         with pytest.raises(Refused if how == "refused" else MachineFaulted):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -349,8 +349,21 @@ def test_children_have_names_that_no_run_gives_twice() -> None:
     assert (first.creates[0].kind, first.creates[1].event) == ("Max", "Init")
 
 
-@pytest.mark.parametrize("call", ["send", "create", "first", "reply", "after", "event"])
-def test_calls_with_wrong_arguments_say_what_is_expected(call: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("send", "expected a machine to send to"),
+        ("create", "expected Max to be created with an event that it accepts"),
+        ("first", "expected state 'run' of Wrong to handle Never"),
+        ("reply", "expected a question that Wrong accepts"),
+        ("after", r"expected after\(…\) with seconds from 0 to \d+, a number, found -1"),
+        ("timedelta", r"expected after\(…\) .*found datetime.timedelta"),
+        ("every", "expected every= with seconds above 0 .*, or None for a timer that fires once, found 0"),
+        ("name", "expected name= with a text, found 5"),
+        ("event", "expected an event, found 'text'"),
+    ],
+)
+def test_calls_with_wrong_arguments_say_what_is_expected(call: str, text: str) -> None:
     class Wrong(Machine[Tick]):
         run = State(start=True)
 
@@ -363,9 +376,12 @@ def test_calls_with_wrong_arguments_say_what_is_expected(call: str) -> None:
                 "first": lambda: self.first(Never()),  # type: ignore[arg-type]
                 "reply": lambda: self.reply(Word("a"), 1),
                 "after": lambda: self.after(-1, e),
+                "timedelta": lambda: self.after(timedelta(seconds=1), e),  # type: ignore[arg-type]
+                "every": lambda: self.after(1, e, every=0),
+                "name": lambda: self.after(1, e, name=5),  # type: ignore[arg-type]
                 "event": lambda: self.send(me, "text"),  # type: ignore[misc]
             }
             calls[call]()
 
-    with pytest.raises(HandlerFailed, match="expected"):
+    with pytest.raises(HandlerFailed, match=text):
         OneMachine(Wrong).give(Tick())
