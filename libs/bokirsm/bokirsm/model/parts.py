@@ -7,9 +7,10 @@
   in parts, which are in the log before their head.
 - The boundaries of parts depend on the rows near them, so a change of one row changes one part or two.
 - A part is known by its bytes. Parts that the newest head refers to are *kept*: the stream is trimmed below the oldest of them.
-- A part older than `GENERATIONS` heads is written again, the oldest ones first, and as many bytes with a head as it writes anyway: so the
-  retained stream is a small multiple of the state, and a large state is not written again and again. A part that is as old as
-  `rewrite_ms` is always written again, so that its term can be reclaimed.
+- A part older than `GENERATIONS` heads is written again, the oldest ones first, and as many bytes as the heads write anyway: so the
+  retained stream is a small multiple of the state, and a large state is not written again and again. A part that is larger than what one
+  head may write again waits until several heads have saved up for it. A part that is as old as `rewrite_ms` is always written again, so
+  that its term can be reclaimed.
 
 The bytes of a state are a msgpack array of rows, of which the first is the header: those of the head, then those of its parts.
 """
@@ -72,13 +73,15 @@ class KeptParts:
     Attributes:
         parts: those parts.
         generation: the number of the next head.
+        saved: bytes that heads since the last one without an old part might have written again, and did not.
     """
 
-    __slots__ = ("generation", "parts")
+    __slots__ = ("generation", "parts", "saved")
 
-    def __init__(self, parts: dict[bytes, KeptPart] | None = None, generation: int = 0) -> None:
+    def __init__(self, parts: dict[bytes, KeptPart] | None = None, generation: int = 0, saved: int = 0) -> None:
         self.parts: Final = parts or {}
         self.generation: Final = generation
+        self.saved: Final = saved
 
     @property
     def first(self) -> int:
@@ -101,11 +104,13 @@ class Composed(NamedTuple):
         data: of the head.
         parts: all parts, in order.
         generation: the number of the head.
+        saved: as of `KeptParts`, after this head.
     """
 
     data: bytes
     parts: list[Part]
     generation: int
+    saved: int = 0
 
     @property
     def new(self) -> list[Part]:
@@ -121,7 +126,7 @@ class Composed(NamedTuple):
             place = one.kept or KeptPart(next(places), len(one.data), now_ms, self.generation)
             kept[one.digest] = place
             found.append(place.ref)
-        return tuple(found), KeptParts(kept, self.generation + 1)
+        return tuple(found), KeptParts(kept, self.generation + 1, self.saved)
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -148,7 +153,8 @@ def compose(header: Row, rows: Iterable[Row], kept: KeptParts, now_ms: int, rewr
         known = kept.parts.get(digest)
         old = known is not None and now_ms - known.time_ms >= rewrite_ms
         parts.append(Part(digest, cut, None if old else known))
-    return Composed(data, _rewritten(parts, kept.generation, len(data)), kept.generation)
+    written, saved = _rewritten(parts, kept.generation, len(data) + kept.saved)
+    return Composed(data, written, kept.generation, saved)
 
 
 def _cut(encoded: Iterable[tuple[Row, bytes]]) -> list[bytes]:
@@ -166,8 +172,14 @@ def _cut(encoded: Iterable[tuple[Row, bytes]]) -> list[bytes]:
     return [*found, b"".join(run)]
 
 
-def _rewritten(parts: list[Part], generation: int, size: int) -> list[Part]:
-    """Return the parts with those of the oldest generations written again, as many bytes as the head writes anyway."""
+def _rewritten(parts: list[Part], generation: int, size: int) -> tuple[list[Part], int]:
+    """Return the parts with those of the oldest generations written again, and the bytes that are saved up for the next one.
+
+    Args:
+        parts: of the state.
+        generation: the number of the head.
+        size: the bytes of the head, and those that heads before saved.
+    """
     budget = size + sum(len(one.data) for one in parts if one.kept is None)
     old = [one.kept for one in parts if one.kept is not None and generation - one.kept.generation >= GENERATIONS]
     again = set()
@@ -176,7 +188,8 @@ def _rewritten(parts: list[Part], generation: int, size: int) -> list[Part]:
             break
         budget -= kept.size
         again.add(kept.ref)
-    return [one._replace(kept=None) if one.kept is not None and one.kept.ref in again else one for one in parts]
+    left = [one._replace(kept=None) if one.kept is not None and one.kept.ref in again else one for one in parts]
+    return left, budget if len(again) < len(old) else 0
 
 
 def whole(composed: Composed) -> bytes:

@@ -75,6 +75,19 @@ def test_changes_of_few_rows_write_few_parts_and_keep_little() -> None:
     assert stream.bytes < whole_bytes + count * 10 * parts.PART_BYTES
 
 
+def test_a_large_part_beside_a_small_one_that_changes_is_written_again() -> None:
+    values = {"large": b"x" * 20_000, **{f"k{number}": b"x" * 50 for number in range(40)}}
+    stream = Stream()
+    stream.write(values)
+    whole_bytes, count = stream.bytes, 200
+    most = 0
+    for step in range(count):
+        stream.write({**values, "hot": b"%d" % step})
+        most = max(most, stream.retained)
+    assert most < 4 * whole_bytes, most
+    assert stream.bytes < whole_bytes + 3 * count * parts.PART_BYTES, "twice what changes, at most"
+
+
 def test_parts_as_old_as_a_term_are_written_again() -> None:
     values = {f"k{number}": b"x" * 50 for number in range(1_000)}
     stream = Stream()
