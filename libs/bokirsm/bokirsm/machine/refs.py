@@ -69,6 +69,15 @@ class Ref(Generic[Ec]):
         """Make the type of events contravariant for type checkers."""
 
 
+def _placed(name: str, near: Ref[Any] | None) -> int:
+    """Return the partition of a new machine.
+
+    Raises:
+        InvalidArgument: the machine that it should be near is in no partition that exists.
+    """
+    return partition_of(name) if near is None else Ref.parse(str(near)).partition
+
+
 def keyed(group: str, key: str, near: Ref[Any] | None) -> Ref[Any]:
     """Return the machine of a key.
 
@@ -80,7 +89,7 @@ def keyed(group: str, key: str, near: Ref[Any] | None) -> Ref[Any]:
             f"expected a key of 1 to {NAME_CHARS} characters, none of them {CHILD!r}, found {key!r:.200}",
             found=str(key),
         )
-    return Ref(group, partition_of(key) if near is None else near.partition, key)
+    return Ref(group, _placed(key, near), key)
 
 
 def child(parent: Ref[Any], number: int, near: Ref[Any] | None, *, life: int = 0) -> Ref[Any]:
@@ -96,4 +105,4 @@ def child(parent: Ref[Any], number: int, near: Ref[Any] | None, *, life: int = 0
     if len(stem) > NAME_CHARS:
         stem = f"{stem[:_KEPT_CHARS]}~{xxhash.xxh3_128_hexdigest(stem.encode())}"
     name = f"{stem}{CHILD}{life}.{number}" if life else f"{stem}{CHILD}{number}"
-    return Ref(parent.group, partition_of(name) if near is None else near.partition, name)
+    return Ref(parent.group, _placed(name, near), name)

@@ -184,7 +184,9 @@ def _ordered(value: Any, *, dicts: bool) -> Any:
     if isinstance(value, (set, frozenset)):
         members = [_ordered(one, dicts=dicts) for one in value]
         return tuple(sorted(members, key=_encoder.encode)) if members else value
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
+        return [_ordered(one, dicts=dicts) for one in value]
+    if isinstance(value, tuple):
         return tuple(_ordered(one, dicts=dicts) for one in value)
     if isinstance(value, dict):
         pairs = [(_ordered(key, dicts=dicts), _ordered(one, dicts=dicts)) for key, one in value.items()]
@@ -194,12 +196,22 @@ def _ordered(value: Any, *, dicts: bool) -> Any:
         for name in value.__struct_fields__:
             msgspec.structs.force_setattr(struct, name, _ordered(getattr(value, name), dicts=dicts))
         return struct
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    fields = _fields_of(value)
+    if fields:
         made = copy.copy(value)
-        for field in dataclasses.fields(value):
-            object.__setattr__(made, field.name, _ordered(getattr(value, field.name), dicts=dicts))
+        for name in fields:
+            object.__setattr__(made, name, _ordered(getattr(value, name), dicts=dicts))
         return made
     return value
+
+
+def _fields_of(value: object) -> list[str]:
+    """Return the fields of a value whose class is made by dataclasses or attrs; none of any other."""
+    kind = type(value)
+    found = getattr(kind, "__attrs_attrs__", None) or (
+        dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    )
+    return [field.name for field in found if hasattr(value, field.name)]
 
 
 @functools.lru_cache(4_096)
@@ -232,8 +244,8 @@ def _parts_of(value: Any) -> list[tuple[str, object]]:
     """Return the parts of a value, each with its place."""
     if isinstance(value, msgspec.Struct):
         return [(f".{name}", getattr(value, name)) for name in value.__struct_fields__]
-    if dataclasses.is_dataclass(value):
-        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if fields := _fields_of(value):
+        return [(f".{name}", getattr(value, name)) for name in fields]
     if isinstance(value, dict):
         return [(f"[{key!r:.40}]", one) for key, one in value.items()]
     return [(f"[{number}]", one) for number, one in enumerate(value)] if isinstance(value, (list, tuple)) else []

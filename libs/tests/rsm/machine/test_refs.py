@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,6 +37,15 @@ def test_keys_have_partitions_and_children_have_names_of_their_own() -> None:
     for key in ("", "a#1", "x" * (NAME_CHARS + 1)):
         with pytest.raises(InvalidArgument, match="expected a key"):
             keyed("g", key, None)
+
+
+def test_no_machine_is_in_a_partition_that_does_not_exist() -> None:
+    parent: Ref[Any] = Ref("g", 1, "ann")
+    places: list[Callable[[Ref[Any]], Ref[Any]]] = [partial(keyed, "g", "ann"), partial(child, parent, 3)]
+    for place in places:
+        assert place(Ref("g", PARTITIONS - 1, "x")).partition == PARTITIONS - 1
+        with pytest.raises(InvalidArgument, match="a partition from 0 to 63"):
+            place(Ref("g", PARTITIONS, "x"))
 
 
 def test_names_of_descendants_stay_short_and_differ() -> None:

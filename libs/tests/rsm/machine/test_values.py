@@ -112,7 +112,13 @@ def test_only_sets_are_stored_in_another_order() -> None:
         texts: list[str]
         numbers: dict[int, str]
 
+    class Sparse(Event, omit_defaults=True):
+        names: list[str] = []  # noqa: RUF012 - msgspec copies it
+        sets: dict[str, set[str]] = {}  # noqa: RUF012
+        more: int = 0
+
     event = Names(frozenset(), {"b": {1}, "a": set()})
+    assert encode(Sparse(more=1)) == msgspec.msgpack.encode(Sparse(more=1)) == b"\x81\xa4more\x01"
     for value in (Freq("a", 1), {"b": [1, (2,)], "a": 1.5}, Plain(["b", "a"], {2: "x", 1: "y"}), event, None):
         assert encode(value) == msgspec.msgpack.encode(value)
     found = Codec(Names).decode(encode(Names(frozenset({"b", "a"}), {"b": {3, 1}, "a": set()})))
