@@ -153,7 +153,7 @@ class Lane:
         """The seqnum up to which records of a partition were delivered."""
         self._arrived: Final = asyncio.Event()
         self._closing: Final[set[int]] = set()
-        """Partitions that are released once their commits are in the log."""
+        """Partitions that are released, or left before a record that cannot be opened, once their commits are in the log."""
         self._machines: Final[dict[str, LaneMachine]] = {}
         self._absent: Final[dict[str, None]] = {}
         """Machines that events were dropped for, and that are in memory since."""
