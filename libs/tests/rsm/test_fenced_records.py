@@ -26,10 +26,10 @@ from bokilib.testing import crash_everywhere, while_alive
 from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State, carried
 from bokirsm.lane import checkpoints, lane
 from bokirsm.model.events import PICKER, Checkpoint, Commit, Snapshot
-from libs.tests.rsm.lane.test_checkpoints import checkpoint
 from libs.tests.rsm.test_host import kill
 from libs.tests.rsm.traces import ARCHIVE, archive_trims, records_of, traces_of
 from libs.tests.rsm.two_hosts import Held, hosts, of, started_on, take_over, traces
+from libs.tests.rsm.upkeep import checkpoint
 
 
 class Go(Event):
