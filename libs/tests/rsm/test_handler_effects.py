@@ -27,10 +27,11 @@ from bokirsm import (
     carried,
 )
 from bokirsm.model.events import PICKER, Commit
-from libs.tests.rsm.lane.test_checkpoints import DAY_S, checkpoint
+from libs.tests.rsm.lane.test_checkpoints import DAY_S
 from libs.tests.rsm.test_host import kill
 from libs.tests.rsm.traces import records_of
 from libs.tests.rsm.two_hosts import Held, hosts, of, started_on, take_over, traces
+from libs.tests.rsm.upkeep import checkpoint
 
 HOUR_MS = 3_600_000
 MANY = 1_000
