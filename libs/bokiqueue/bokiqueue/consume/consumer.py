@@ -10,7 +10,9 @@
   and dealt again when members come and go (`bokilib.partitions`). The fence of a shard is for all records of its owner.
   So a member takes shards of no member and of dead ones, and a living owner releases those that another should have: it
   stops delivering, waits for the messages in flight, and appends a claim for no member. No message is delivered twice.
-- A member whose heartbeats do not arrive stops delivering before others take its shards.
+- A member whose heartbeats do not arrive stops delivering before others take its shards, and its handlers are cancelled
+  (`_guard`), also while it waits for the log, during a drain, and after an error that ended it.
+- However the block ends, the heartbeats and all tasks end (`_end`): a member that beats keeps its shards from others.
 - A message that is delivered while the member has no other is marked so until the member has a second one: if the
   process dies in between, the attempt failed.
 - A message that may have killed a process twice is delivered alone (`delivery_rules`). The member first waits until its
@@ -28,7 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import boki
 from boki_common.background_tasks import leave_behind
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, ClosedError, InvalidArgument, UsageError
 from boki_common.logs import NAMED, get_logger
 from bokilib.append.batcher import AppendBatcher
 from bokilib.append.fence import PICKER as CLAIMS
@@ -46,6 +48,7 @@ from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
+from bokiqueue.errors import NotEntered
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
 from bokiqueue.model.rebalance_rules import fence_name, holder_of
@@ -133,7 +136,8 @@ class Consumer(Generic[T]):
         self._members = Members(
             opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )
-        self._rounds = Rounds(
+        self._rounds = Rounds(member_lease_s, self._members.silent_in, lambda seen_s, still_s: None)
+        self._guard_rounds = Rounds(
             member_lease_s,
             self._members.silent_in,
             self._warn_of_late_loop,
@@ -151,7 +155,13 @@ class Consumer(Generic[T]):
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that entered this consumer."""
+        self._entered = False
+        """True until all tasks of this member have ended."""
+        self._member_now = False
+        """True from the beginning of the block to its end."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._guarding: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
         self._draining = False
@@ -168,24 +178,37 @@ class Consumer(Generic[T]):
     # -- lifecycle
 
     async def __aenter__(self) -> Consumer[T]:
-        """Become a member of the group. A consumer that was left may be entered again."""
+        """Become a member of the group. A consumer that was left may be entered again.
+
+        Raises:
+            UsageError: it is entered, or has not ended since it was left.
+        """
         check_here(None)
+        if self._entered:
+            raise UsageError(
+                f"consumer {self.who!r} of queue {self.found.config.queue!r} is entered already: nothing was done; leave it first,"
+                " or make another one"
+            )
+        self._entered = self._member_now = True
         self._loop = asyncio.get_running_loop()
         self._draining = self._leaves = False
         self._failed = self._alone = None
         self._quiet_until_s = 0.0
-        await self._claims.read()
-        for fence in self._claims.fences:
-            self._follower.add(fence, self._claims.read_at + 1, self._saw_claim)
-        self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
         try:
+            await self._claims.read()
+            for fence in self._claims.fences:
+                self._follower.add(fence, self._claims.read_at + 1, self._saw_claim)
+            self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
             await self._members.__aenter__()
         except BaseException:
-            await self._follower.__aexit__(None, None, None)
+            self._member_now = False
+            await self._end()
             raise
         self._log.incarnations.start(self._member.token)
         self._rounds.wake()
         self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
+        guard = self._guard_rounds.run(self._guard, _raise)
+        self._guarding = self._loop.create_task(guard, name="bokiqueue guard")
         return self
 
     async def __aexit__(
@@ -193,26 +216,49 @@ class Consumer(Generic[T]):
     ) -> None:
         """Release the shards, so that other members redeliver at once what is in flight.
 
-        If the log does not answer within `LEAVE_S`, redelivery waits for the member's lease.
+        If the log does not answer within `LEAVE_S`, or the caller is cancelled, redelivery waits for the member's lease.
         """
         check_here(self._loop)
+        if not self._entered:
+            return
+        self._member_now = False
+        self.wake()
         tasks = [*self._tasks, *self._giving.values()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._ready.clear()
         try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._ready.clear()
             failed = await self._release_shards()
             if failed and error is None:
                 raise failed[0]
         finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """End the heartbeats and all tasks of this member, also if the caller is cancelled while it waits for that."""
+        self._log.incarnations.stop(self._member.token)
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_tasks(), name="bokiqueue ends")
+        await asyncio.shield(self._ending)
+
+    async def _end_tasks(self) -> None:
+        tasks = [*self._tasks, *self._giving.values()]
+        if self._guarding is not None:
+            tasks.append(self._guarding)
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(self._members.__aexit__(None, None, None), *tasks, return_exceptions=True)
             for owner in list(self._owners.values()):
                 await owner.close()
+            await self._follower.__aexit__(None, None, None)
+        finally:
             self._owners.clear()
             self._taking.clear()
-            self._log.incarnations.stop(self._member.token)
-            await self._members.__aexit__(None, None, None)
-            await self._follower.__aexit__(None, None, None)
+            self._ready.clear()
+            self._ending = None
+            self._entered = False
             self.wake()
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
@@ -233,6 +279,8 @@ class Consumer(Generic[T]):
         if not 0 <= finish_s < float("inf"):
             raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
         check_here(self._loop)
+        if not self._member_now:
+            return not any(owner.in_flight for owner in self._owners.values())
         self._draining = True
         self._ready.clear()
         self.wake()
@@ -252,7 +300,8 @@ class Consumer(Generic[T]):
         works = [*(owner.give_back() for owner in owners), *map(self._withdraw, self._taking)]
         failed = await _within(works, finish_s)
         finished = not any(owner.in_flight for owner in owners if owner.owned)
-        failed += await self._release_shards()
+        if self._member_now:  # else the end of the block releases them
+            failed += await self._release_shards()
         if failed:
             raise failed[0]
         return finished
@@ -320,12 +369,20 @@ class Consumer(Generic[T]):
         """Wait until this member owns `count` shards.
 
         Raises:
+            ClosedError: the consumer was drained or left, so that it takes no more shards.
             BokiError: the error that ended this member.
         """
         check_here(self._loop)
         while len(self.shards) != count:
             if self._failed is not None:
                 raise self._failed
+            if not self._member_now or (self._draining and len(self.shards) < count):
+                raise ClosedError(
+                    f"consumer {self.who!r} of queue {self.found.config.queue!r} is not entered, or was drained: expected {count} shards,"
+                    f" it has {len(self.shards)} and takes no more",
+                    expected=count,
+                    found=len(self.shards),
+                )
             self._wake.clear()
             await self._wake.wait()
 
@@ -335,11 +392,21 @@ class Consumer(Generic[T]):
         return self
 
     async def __anext__(self) -> Message[T]:
+        """Wait for the next message. Iteration ends when the consumer is drained or left.
+
+        Raises:
+            NotEntered: the consumer was never entered.
+            BokiError: the error that ended this member.
+        """
         check_here(self._loop)
+        if self._loop is None:
+            raise NotEntered(
+                f"consumer {self.who!r} of queue {self.found.config.queue!r} is not entered: write `async with` around the iteration"
+            )
         while True:
             if self._failed is not None:
                 raise self._failed
-            if self._draining:
+            if self._draining or not self._member_now:
                 raise StopAsyncIteration
             self._wake.clear()
             now_s = asyncio.get_running_loop().time()
@@ -512,6 +579,12 @@ class Consumer(Generic[T]):
         except Exception as error:  # noqa: BLE001 - iteration raises it
             await self._fails(error)
 
+    async def _guard(self, is_due: bool) -> None:
+        """Cancel handlers once other members may take this one for dead, whatever its other tasks wait for."""
+        if not self._members.may_act():
+            for task in list(self._handling):
+                task.cancel()
+
     async def _look(self, is_due: bool) -> None:
         """Do what is due for the shards of this member, and take and give shards."""
         config = self.found.config
@@ -521,9 +594,6 @@ class Consumer(Generic[T]):
             raise no_such_group(config, self._group)
         if self._members.failed is not None:
             raise self._members.failed
-        if not self._members.may_act():
-            for task in list(self._handling):
-                task.cancel()
         for owner in list(self._owners.values()):
             owner.tend()
         await self._move()
@@ -555,8 +625,10 @@ class Consumer(Generic[T]):
         """End this member: iteration raises the error, and heartbeats stop so that others take over."""
         self._failed = error
         self._log.incarnations.stop(self._member.token)
-        await self._members.__aexit__(None, None, None)
-        self.wake()
+        try:
+            await self._members.__aexit__(None, None, None)
+        finally:
+            self.wake()
 
     def _standing(self, shard: int) -> Standing:
         claim = self._claims.newest[shard]
@@ -645,6 +717,10 @@ class Consumer(Generic[T]):
     def _members_changed(self) -> None:
         self._rounds.wake()
         self.wake()
+
+
+def _raise(error: BokiError) -> None:
+    raise error
 
 
 async def _within(works: Iterable[Coroutine[Any, Any, None]], most_s: float) -> list[BaseException]:

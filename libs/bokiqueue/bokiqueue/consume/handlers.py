@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from boki_common.background_tasks import leave_behind
-from boki_common.errors import BokiError, Conflict, InvalidArgument
+from boki_common.errors import BokiError, Conflict, InvalidArgument, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import from_outside
 from bokilib.append.log import Log
@@ -102,6 +102,7 @@ class Handler(Generic[T, X]):
         self._at_once = at_once
         self._backoff_s = backoff
         self._lease_s = lease_s
+        self._entered = False
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: asyncio.Future[None] | None = None
         """Done when all tasks have ended or are left behind; failed with the first error of a task."""
@@ -116,13 +117,27 @@ class Handler(Generic[T, X]):
         """Become a member of the group and handle messages while the body of `async with` runs.
 
         If handling ends with an error, as when the queue is deleted, the body is cancelled, and `async with` raises that error.
+
+        Raises:
+            UsageError: the handler runs already.
         """
         check_here(None)
-        self.consumer = await self._consume().__aenter__()
+        if self._entered:
+            raise UsageError(
+                f"the handler {self.name!r} runs already: nothing was done; wait until its block or `run` has ended, or make another"
+                " handler of the function"
+            )
+        self._entered = True
+        try:
+            self.consumer = await self._consume().__aenter__()
+        except BaseException:
+            self._entered = False
+            raise
         loop = asyncio.get_running_loop()
         self._parent, self._cancelled_parent = asyncio.current_task(), False
         self._ended = loop.create_future()
         self._ended.add_done_callback(_retrieve)
+        self._bodies = {}
         self._tasks = [
             loop.create_task(self._work(self.consumer), name="bokiqueue handler") for _ in range(self._at_once)
         ]
@@ -132,7 +147,7 @@ class Handler(Generic[T, X]):
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         assert self._ended is not None, "it was entered"
-        if self._ended.done():
+        if self._ended.done() or task not in self._tasks:  # a late one of a run before
             return
         if not task.cancelled() and (error := task.exception()) is not None:
             self._ended.set_exception(error)
@@ -153,13 +168,26 @@ class Handler(Generic[T, X]):
         parent, self._parent = self._parent, None  # the body has ended: it is not cancelled any more
         ended = self._ended
         failed = ended.exception() if ended is not None and ended.done() and not ended.cancelled() else None
-        raised = error if failed is None else await self._after_failure(failed, error, parent)
-        await self._stop()
-        assert self.consumer is not None, "it was entered"
-        await self.consumer.__aexit__(None if raised is None else type(raised), raised, None)
-        self.consumer = None
+        raised = error
+        try:
+            if failed is not None:
+                raised = await self._after_failure(failed, error, parent)
+            await self._stop()
+        except BaseException as cut_off:  # cancelled while functions end: the member has to end all the same
+            await self._leave(cut_off)
+            raise
+        await self._leave(raised)
         if raised is not None and raised is not error:
             raise raised
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """Leave the group, after an error or none."""
+        assert self.consumer is not None, "it was entered"
+        try:
+            await self.consumer.__aexit__(None if error is None else type(error), error, None)
+        finally:
+            self.consumer = None
+            self._entered = False
 
     async def _after_failure(
         self, failed: BaseException, error: BaseException | None, parent: asyncio.Task[Any] | None
@@ -196,23 +224,37 @@ class Handler(Generic[T, X]):
         return finished
 
     async def _stop(self) -> None:
-        """Cancel running functions, and leave behind those that do not end in time: their transactions cannot commit any more."""
+        """Cancel running functions, and leave behind those that do not end in time: their transactions cannot commit any more.
+
+        Those that are late are left behind also if the caller is cancelled meanwhile.
+        """
         for task in self._tasks:
             task.cancel()
-        _, late = await asyncio.wait(self._tasks, timeout=CANCELLED_S)
-        for task in (*late, *self._bodies) if late else ():
+        late = self._leave_late_behind(list(self._tasks), self._bodies, self.consumer, self._ended)
+        await asyncio.shield(asyncio.get_running_loop().create_task(late, name="bokiqueue handlers end"))
+
+    async def _leave_late_behind(
+        self,
+        tasks: list[asyncio.Task[None]],
+        bodies: dict[asyncio.Task[Any], Message[T]],
+        consumer: Consumer[T] | None,
+        ended: asyncio.Future[None] | None,
+    ) -> None:
+        """Leave behind what a run does not end in time. Another run may have begun by then."""
+        _, late = await asyncio.wait(tasks, timeout=CANCELLED_S)
+        for task in (*late, *bodies) if late else ():
             leave_behind(task)
-        if late and self.consumer is not None:
-            self.consumer.leave_handlers_behind()
-        for body, message in list(self._bodies.items()) if late else ():
+        if late and consumer is not None:
+            consumer.leave_handlers_behind()
+        for body, message in list(bodies.items()) if late else ():
             log.warning(
                 "handler left behind: it did not end after its cancellation, its message is redelivered elsewhere",
                 handler=self.name,
                 **message.log_facts,
                 stack=stack_of_waiting(body.get_coro()),
             )
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        if ended is not None and not ended.done():
+            ended.set_result(None)
 
     async def run(self) -> None:
         """Handle messages until cancelled or drained.
@@ -293,7 +335,8 @@ class Handler(Generic[T, X]):
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
-        self._bodies[task] = message
+        bodies = self._bodies
+        bodies[task] = message
         began_s = loop.time()
         limit = asyncio.timeout(None)
         lease = Lease(loop, self._lease_s, lambda: limit.reschedule(loop.time()))
@@ -312,7 +355,7 @@ class Handler(Generic[T, X]):
                 raise
             raise HandlerExited(f"the handler {self.name!r} raised {described(error)}", handler=self.name) from error
         finally:
-            del self._bodies[task]
+            del bodies[task]
             message.extended = None
             lease.end()
         if limit.expired():  # the cancelled function did not end

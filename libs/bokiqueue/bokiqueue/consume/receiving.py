@@ -35,7 +35,7 @@ from bokiqueue.attempts import BACKOFF_S, backoff_s
 from bokiqueue.consume.consumer import Consumer
 from bokiqueue.consume.handlers import check_store
 from bokiqueue.consume.messages import Message, outcome_of
-from bokiqueue.errors import StaleReceipt
+from bokiqueue.errors import NotEntered, StaleReceipt
 
 T = TypeVar("T")
 
@@ -123,7 +123,11 @@ class Receiving(Generic[T, X]):
         return self._store.log
 
     async def begin(self) -> Received[T, X]:
-        """Wait for a message, and begin a transaction with it."""
+        """Wait for a message, and begin a transaction with it.
+
+        Raises:
+            NotEntered: the consumer was left or drained, or is not entered yet.
+        """
         message = await self._next()
         try:
             return Received(message, await self._store.begin(), self._again_s)
@@ -139,7 +143,11 @@ class Receiving(Generic[T, X]):
             except StaleReceipt:
                 continue  # it was redelivered meanwhile
             return message
-        return await anext(self._messages)
+        async for message in self._messages:
+            return message
+        raise NotEntered(
+            f"consumer {self._messages.who!r} was left or drained: enter it around the worker whose workflows wait for its messages"
+        )
 
     async def commit(self, tx: Received[T, X]) -> int:
         """Append the record of a step.

@@ -475,9 +475,12 @@ class ShardOwner:
         Callers that wait for a record on its way get OutcomeUnknown; those of later decisions get Fenced.
         """
         self._stop_reading()
-        await self._driver.close()
-        self.claim = 0
-        self._outbox.fail(self.fence.over())
+        try:
+            await self._driver.close()
+        finally:
+            self.claim = 0
+            self._outbox.fail(self.fence.over())
+            self._ended.set()
 
     # -- reading messages
 
