@@ -20,6 +20,7 @@ import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from boki_common.runtime import confined
+from boki_common.runtime.bodies import from_outside
 from bokilib.append.log import Log
 from bokilib.errors import NotEncodable
 from bokilib.pauses import retried
@@ -27,6 +28,7 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokilib.retention.checkpoint_rules import GRACE_MS, CheckpointPart, WholeCheckpoint
+from bokilib.stacks import described
 from bokiqueue.checkpoint import old_messages
 from bokiqueue.errors import QueueEmpty, ResultTrimmed, UnfitMessage
 from bokiqueue.model import pop_state
@@ -101,13 +103,16 @@ class ShardPopper:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _leave(self, popping: asyncio.Task[Item | None]) -> None:
+    def leave(self, item: Item) -> None:
         """Keep the message of a pop whose caller was cancelled for the next pop."""
+        self._left.append(item)
+
+    def _leave(self, popping: asyncio.Task[Item | None]) -> None:
         if popping.cancelled() or popping.exception() is not None:
             return
         item = popping.result()
         if item is not None:
-            self._left.append(item)
+            self.leave(item)
 
     async def _pop(self) -> Item | None:
         state = self._state
@@ -278,12 +283,20 @@ class ShardPopper:
 
 
 def _taken_body(kind: type[T], item: Item) -> T:
-    """Return the body of a popped message. Raises UnfitMessage, which has the body."""
+    """Return the body of a popped message.
+
+    Raises:
+        UnfitMessage: its type raised an error, of any class; this one has the body.
+        BaseException: the error, if it is not of the type: others cancelled the task, or a person interrupted the program.
+    """
     try:
         return body_of(kind, item)
-    except NotEncodable as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and from_outside(error):
+            raise
+        why = error if isinstance(error, NotEncodable) else described(error)
         raise UnfitMessage(
-            f"the popped message is taken, and `error.body` has it: {error}", body=json_of(item)
+            f"the popped message is taken, and `error.body` has it: {why}", body=json_of(item)
         ) from error
 
 
@@ -321,19 +334,27 @@ class Popper:
         deadline_s = loop.time() + timeout
         while True:
             snapshot = await self._log.book.now(consistency="linearizable")
-            item = await self._any(chosen)
-            if item is not None:
-                return _taken_body(kind, item)
+            found = await self._any(chosen)
+            if found is not None:
+                popper, item = found
+                try:
+                    return _taken_body(kind, item)
+                except UnfitMessage:
+                    raise
+                except BaseException:
+                    popper.leave(item)
+                    raise
             if not await self._wait(chosen, snapshot + 1, deadline_s):
                 raise QueueEmpty(f"queue {self._name!r} had no message for {timeout} s", queue=self._name)
 
-    async def _any(self, chosen: Sequence[ShardPopper]) -> Item | None:
-        """Look at each shard once, and return the first message found."""
+    async def _any(self, chosen: Sequence[ShardPopper]) -> tuple[ShardPopper, Item] | None:
+        """Look at each shard once, and return the first message found, with its shard."""
         first = self._turns.take()
         for number in range(len(chosen)):
-            item = await chosen[(first + number) % len(chosen)].pop()
+            popper = chosen[(first + number) % len(chosen)]
+            item = await popper.pop()
             if item is not None:
-                return item
+                return popper, item
         return None
 
     async def _wait(self, chosen: Sequence[ShardPopper], start: int, deadline_s: float) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
 import boki
 from bokilib.append.log import Log
+from bokilib.errors import NotEncodable
 from bokilib.records import tags
 from bokilib.testing import FaultyBook
 from bokiqueue import Queue, QueueEmpty, UnfitMessage, settings
@@ -185,3 +188,77 @@ async def test_a_popped_message_of_another_type_is_in_the_error(another: Another
     assert caught.value.body == {"to": "ann"}
     assert not caught.value.definite
     assert await popper.pop(int, 0) == 7
+
+
+class Raises:
+    """Raised by the type of a message; None if it fits."""
+
+    error: BaseException | None = None
+
+
+@dataclass
+class Order:
+    n: int
+
+    def __post_init__(self) -> None:
+        if Raises.error is not None:
+            raise Raises.error
+
+
+class Unshowable(Exception):
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError(2), AssertionError("no"), ValueError("no"), SystemExit(1), asyncio.CancelledError(), Unshowable()],
+)
+async def test_a_popped_message_whose_type_raises_is_in_the_error(
+    another: Another, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    raw = await another(mode="pop", shards=1)
+    queue = await Queue.open(raw.log, "jobs", Order)
+    await raw.push_many([{"n": 1}, {"n": 2}])
+    monkeypatch.setattr(Raises, "error", error)
+    with pytest.raises(UnfitMessage, match="is taken") as caught:
+        await queue.pop()
+    assert caught.value.body == {"n": 1} and not caught.value.definite
+    monkeypatch.setattr(Raises, "error", None)
+    assert await queue.pop() == Order(2)
+
+
+@dataclass
+class Interrupted:
+    """The first one is interrupted, as by a person's Ctrl-C: its task is cancelled, and the error is not of the type."""
+
+    n: int
+    interrupts: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if Interrupted.interrupts:
+            Interrupted.interrupts = False
+            task = asyncio.current_task()
+            assert task is not None and task.cancel()
+            raise asyncio.CancelledError
+
+
+async def test_a_pop_that_is_interrupted_within_the_type_of_its_message_loses_none(another: Another) -> None:
+    raw = await another(mode="pop", shards=2)
+    queue = await Queue.open(raw.log, "jobs", Interrupted)
+    await raw.push({"n": 1})
+    popping = asyncio.create_task(queue.pop())
+    await asyncio.wait([popping])
+    assert popping.cancelled() and not Interrupted.interrupts
+    assert await queue.pop() == Interrupted(1)
+
+
+async def test_a_message_whose_type_raises_is_one_that_does_not_fit(
+    another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = await another(shards=1)
+    await raw.push({"n": 1})
+    monkeypatch.setattr(Raises, "error", KeyError(2))
+    async with (await Queue.open(raw.log, "jobs", Order)).consume() as messages, await anext(messages) as message:
+        with pytest.raises(NotEncodable, match=r"no Order: KeyError\(2\)"):
+            _ = message.body

@@ -10,8 +10,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from boki_common.errors import InvalidArgument
+from boki_common.errors import BokiError, InvalidArgument
+from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, from_json, to_json
+from bokilib.stacks import described
 from bokiqueue.model.events import Item
 from bokiqueue.model.priority_rules import check_priority
 
@@ -88,6 +90,12 @@ def body_of(kind: type[T], item: Item) -> T:
     """Return the body of a message as its type.
 
     Raises:
-        NotEncodable: it does not fit the type; the text says where.
+        NotEncodable: it does not fit the type, or the type raised an error; the text says where, or which.
     """
-    return from_json(kind, json_of(item))
+    try:
+        return from_json(kind, json_of(item))
+    except (BokiError, MemoryError):
+        raise
+    except Exception as error:
+        name = getattr(kind, "__name__", str(kind))
+        raise NotEncodable(f"what is stored is no {name}: {described(error)}; was the type changed?") from error
