@@ -10,6 +10,7 @@ The client runs no workflow itself; `worker.Worker` does, in this process or ano
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
@@ -33,8 +34,7 @@ from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import digest
 from bokiflow.runtime.calls import Call, Workflow, check_call
 from bokilib.append.log import Log, Tokens
-from bokilib.errors import AppendUnknown
-from bokilib.ports import BookPort, PayloadHook
+from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import tags
 from bokilib.records.codec import Json
 
@@ -140,7 +140,7 @@ class Flow:
             mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
             part = records.start(mine, claim)
             try:
-                seqnum = await self.log.append(part)
+                seqnum = await self.log.append(part, unanswered=partial(self._unanswered, chosen))
             except Conflict as conflict:
                 moved = self.log.moved(part.expect, conflict)
                 if place.fence in moved or not moved:
@@ -148,13 +148,13 @@ class Flow:
                 if self._hosting is not None:
                     self._hosting.lost(place.partition, claim)
                 continue
-            except AppendUnknown as unknown:
-                if self._hosting is not None:
-                    self._hosting.unsure(chosen, unknown)
-                raise
             if self._hosting is not None and owner:
                 self._hosting.began(mine, seqnum)
             return Handle(self, chosen, call.workflow, start=seqnum)
+
+    def _unanswered(self, id: str, ticket: TicketPort) -> None:
+        if self._hosting is not None:
+            self._hosting.unsure(id, ticket)
 
     def started(self, call: Call[Any], id: str, attributes: Mapping[str, str], traceparent: str = "") -> Started:
         """Return the event that starts a workflow without an owner.

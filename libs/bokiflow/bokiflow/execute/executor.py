@@ -372,7 +372,8 @@ class Executor:
                 return
             if batch.items:
                 self._builder.prepare(batch, self.instance)
-                self._operate(partial(self._builder.append, batch), partial(self._appended, batch))
+                work, stopped = partial(self._builder.append, batch), partial(self._appended_late, batch)
+                self._operate(work, partial(self._appended, batch), stopped=stopped)
             else:
                 self._recorded(batch, 0)
 
@@ -391,7 +392,7 @@ class Executor:
         then: Callable[[T], None],
         *,
         exclusive: bool = False,
-        stopped: Callable[[], None] = lambda: None,
+        stopped: Callable[[T], None] = lambda _: None,
     ) -> None:
         """Begin an operation. No `Driver` runs it, since `then` runs the code, which only a callback of the event loop may do.
 
@@ -399,7 +400,7 @@ class Executor:
             work: the append or read.
             then: called with its result at the beginning of a turn.
             exclusive: deliver nothing to the code meanwhile.
-            stopped: called instead of `then` if the workflow was stopped here meanwhile.
+            stopped: called with its result instead of `then` if the workflow was stopped here meanwhile.
         """
 
         async def run() -> T | _Raised:
@@ -415,7 +416,7 @@ class Executor:
         self._operation.add_done_callback(partial(self._operated, then, stopped))
 
     def _operated(
-        self, then: Callable[[T], None], stopped: Callable[[], None], done: asyncio.Task[T | _Raised]
+        self, then: Callable[[T], None], stopped: Callable[[T], None], done: asyncio.Task[T | _Raised]
     ) -> None:
         if done.cancelled():
             return
@@ -423,7 +424,7 @@ class Executor:
         if isinstance(result, _Raised):
             self._failed(result.error)
         elif self._stopped:
-            stopped()
+            stopped(result)
         else:
             self._operation, self._exclusive = None, False
             self._guarded(partial(then, result))
@@ -456,6 +457,12 @@ class Executor:
         if delivers(batch):
             self.instance.reads.cursor = max(self.instance.reads.cursor, seqnum)
         self._recorded(batch, seqnum)
+
+    def _appended_late(self, batch: EventBatch[_After], result: tuple[int | None, list[tuple[str, str]]]) -> None:
+        """Run the children that a record has started although the workflow was stopped here meanwhile: they name this worker."""
+        seqnum, _ = result
+        if seqnum is not None:
+            self._builder.appended(batch, seqnum)
 
     def _recorded(self, batch: EventBatch[_After], seqnum: int) -> None:
         """Let happen what waited for a batch, which is in the log."""
@@ -503,7 +510,7 @@ class Executor:
             one.commit,
             partial(self._committed, one),
             exclusive=True,
-            stopped=lambda: self._tasks.give_up(one.ran),
+            stopped=lambda _: self._tasks.give_up(one.ran),
         )
 
     def _committed(self, one: TransactionCommit, became: int | Outcome) -> None:

@@ -7,6 +7,7 @@ appended without the start: the call waits for that workflow if it is the same c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from bokiflow.model.outcomes import Outcome
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, BatchEntry, EventBatch, size_of, within_bounds
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.runtime.instance import Instance
+from bokilib.ports import TicketPort
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
 
@@ -107,13 +109,21 @@ class RecordBuilder:
         failed: list[tuple[str, str]] = []
         while True:
             one = self._record(batch)
+            unanswered = partial(self._unanswered, batch)
             try:
-                return await self._host.log.append(one, seen=batch.seen, settle=True), failed
+                return await self._host.log.append(one, seen=batch.seen, settle=True, unanswered=unanswered), failed
             except Conflict as conflict:
                 taken = await self._after_conflict(one, conflict)
                 if taken is None:
                     return None, failed
                 failed += taken
+
+    def _unanswered(self, batch: EventBatch[Any], ticket: TicketPort) -> None:
+        """Let the worker run the children whose starts are in a record if that turns out to be in the log."""
+        for entry in batch.items:
+            child = self._children.get(id(entry.event))
+            if child is not None:
+                self._host.unsure(child.started.id, ticket)
 
     def _record(self, batch: EventBatch[Any]) -> Contribution:
         parts: list[Contribution] = []
@@ -169,7 +179,7 @@ class RecordBuilder:
         return taken
 
     def appended(self, batch: EventBatch[Any], seqnum: int) -> None:
-        """Run the children that a record has started here."""
+        """Run the children that a record has started here, also if their parent was stopped here meanwhile."""
         for entry in batch.items:
             self._starts.pop(id(entry.event), None)
             self._lock_entries.pop(id(entry.event), None)

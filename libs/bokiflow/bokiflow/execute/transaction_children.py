@@ -321,7 +321,8 @@ class TransactionChildren:
             held = dict(self._held)
             part = joined([records.start(mine, claim), records.worker_event(own, noted, held)])
             try:
-                seqnum = await self._host.log.append(part, settle=True)
+                unanswered = partial(self._host.unsure, child.id)
+                seqnum = await self._host.log.append(part, settle=True, unanswered=unanswered)
             except Conflict as conflict:
                 moved = self._host.log.moved(part.expect, conflict)
                 if own.fence in moved:

@@ -11,7 +11,7 @@ from bokiflow.execute.traces import Spans
 from bokiflow.locks.lock_room import LockRoom
 from bokiflow.model.flow_events import Ended, Started
 from bokilib.append.log import Log
-from bokilib.errors import AppendUnknown
+from bokilib.ports import TicketPort
 from bokilib.records.contribution import Contribution
 
 
@@ -60,8 +60,8 @@ class WorkerHost(Protocol):
     def began(self, started: Started, seqnum: int) -> None:
         """Run a workflow whose start was appended here, at that seqnum."""
 
-    def unsure(self, id: str, error: AppendUnknown) -> None:
-        """Run a workflow if its start turns out to be in the log."""
+    def unsure(self, id: str, ticket: TicketPort) -> None:
+        """Run a workflow if the record of its start, whose appender does not learn the outcome, turns out to be in the log."""
 
     def lost(self, partition: int, claim: int) -> None:
         """Note that a claim of a partition was replaced."""

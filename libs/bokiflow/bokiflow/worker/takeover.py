@@ -53,6 +53,7 @@ from bokilib.records import tags
 
 CLAIMS: Final = 64
 """Workflows that are claimed at the same time."""
+PASSED: Final = 1_024
 STACK_CHARS: Final = 4_096
 ELSEWHERE_S: Final = 5.0
 """Seconds for the record of a stuck workflow, over a connection of its own."""
@@ -97,6 +98,30 @@ class TakeoverHost(Protocol):
 
     def spawn(self, work: Callable[[], Coroutine[None, None, object]], about: str = "") -> None:
         """Run a task of the worker until it stops. `about`: the only workflow that an error of the task affects."""
+
+
+class PassedMessages:
+    """Messages that were read for workflows that neither run here nor are being claimed. Pure.
+
+    A workflow whose start was appended here begins when the answer comes, and messages to it may be read before. If there is one, the
+    workflow has to be claimed: a claim reads the history. Of at most `PASSED` workflows the messages are known one by one; of others the
+    seqnum below which they are.
+    """
+
+    def __init__(self) -> None:
+        self._newest: Final[dict[str, int]] = {}
+        self._forgotten = 0
+
+    def note(self, id: str, seqnum: int) -> None:
+        """Note a message that was read."""
+        self._newest.pop(id, None)
+        self._newest[id] = seqnum
+        if len(self._newest) > PASSED:
+            self._forgotten = max(self._forgotten, self._newest.pop(next(iter(self._newest))))
+
+    def may_be_after(self, id: str, start: int) -> bool:
+        """Return True if a message may have been read to a workflow that was started at this seqnum."""
+        return self._forgotten > start or self._newest.get(id, 0) > start
 
 
 class Takeover:

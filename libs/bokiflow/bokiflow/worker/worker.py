@@ -54,15 +54,15 @@ from bokiflow.worker.blocked_workflows import BlockedWorkflows
 from bokiflow.worker.draining import Draining
 from bokiflow.worker.fences import FenceWatch
 from bokiflow.worker.partitions import partitions_of, still_runs, to_claim, unfinished
-from bokiflow.worker.takeover import Takeover
+from bokiflow.worker.takeover import PassedMessages, Takeover
 from bokiflow.worker.upkeep import Upkeep, WorkerView
 from bokilib.append.log import Log, Read, Tokens
-from bokilib.errors import AppendUnknown
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower
 from bokilib.partitions.peers import Peers
 from bokilib.partitions.rounds import Rounds
-from bokilib.ports import BookPort, PayloadHook
+from bokilib.pauses import retried
+from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import tags
 from bokilib.records.codec import Json
 from bokilib.records.contribution import Contribution
@@ -151,6 +151,7 @@ class Worker:
         self._unread: Final[dict[int, int]] = {}
         """Claimed partitions whose workflows are not read yet, with the seqnums of their claims."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
+        self._passed: Final = PassedMessages()
         self._blocked_workflows: Final = BlockedWorkflows(self, app, self._takeover, self._peers)
         self._draining: Final = Draining(self, app.group, self._partitions)
         histories = _histories(kept, history_s, failed_history_s, history_bytes)
@@ -488,6 +489,7 @@ class Worker:
             elif isinstance(event, Resumed):
                 self._resume(event.id)
             elif isinstance(event, Terminated):
+                self._passed.note(event.id, item.record.seqnum)
                 self._terminated(event.id)
             elif (
                 isinstance(event, Started)
@@ -495,8 +497,7 @@ class Worker:
                 and not event.owner
                 and self.is_mine(event.id)
             ):
-                self._takeover.others.setdefault(event.id, "")
-                self._claim_soon(event.id)
+                self._claim_own(event.id)
         for id, several in incoming.items():
             self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
@@ -509,7 +510,13 @@ class Worker:
             self._takeover.buffer(id, seqnum, time_ms, incoming)
         elif id in self._executors:
             self._executors[id].receive(seqnum, time_ms, incoming)
-        elif any(isinstance(event, Cancelled) for event in incoming):
+        else:
+            self._pass(id, seqnum, incoming)
+
+    def _pass(self, id: str, seqnum: int, incoming: tuple[Incoming, ...]) -> None:
+        """Pass over messages to a workflow that does not run here; claim it if they may end it without its code."""
+        self._passed.note(id, seqnum)
+        if any(isinstance(event, Cancelled) for event in incoming):
             self._takeover.cancelled(id)
 
     def _terminated(self, id: str) -> None:
@@ -581,8 +588,9 @@ class Worker:
 
     def began(self, started: Started, seqnum: int) -> None:
         """Run a workflow that was started in one of this worker's partitions."""
-        if self._open and not started.at_ms:  # the time of its beginning is that of its record, which a claim reads
-            self._claim_soon(started.id)
+        # A claim reads the time of the record, if the start has none, and messages that were read before this answer came.
+        if self._open and (not started.at_ms or self._passed.may_be_after(started.id, seqnum)):
+            self._claim_own(started.id)
         elif self._open and not self.finishing and not self.runs(started.id):
             records = [RecordedEvents(seqnum, started.at_ms, 0, started=started)]
             self._takeover.begin(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
@@ -603,13 +611,27 @@ class Worker:
             self._watch()
             self._spawn(self._partitions.refresh)
 
-    def unsure(self, id: str, error: AppendUnknown) -> None:
-        """Run a workflow of this worker's partitions if its start, whose outcome is unknown, was committed."""
-        self._spawn(partial(self._claim_if_started, id, error), about=id)
+    def unsure(self, id: str, ticket: TicketPort) -> None:
+        """Run a workflow if the record of its start, whose appender does not learn the outcome, turns out to be in the log.
 
-    async def _claim_if_started(self, id: str, error: AppendUnknown) -> None:
-        if isinstance(await error.outcome(), boki.Committed):
-            self._takeover.others[id] = ""
+        The record may name this worker as the owner, so that no other worker runs it while this one lives.
+        """
+        if self._open:
+            self._spawn(partial(self._claim_if_started, id, ticket), about=id)
+
+    async def _claim_if_started(self, id: str, ticket: TicketPort) -> None:
+        try:
+            outcome: boki.Outcome | None = await retried(lambda: ticket.outcome(settle=True))
+        except BokiError as error:  # the log does not tell any more: the claim reads whether there is a record
+            log.warning("start of a workflow undecided: its state is read", id=id, worker=self.name, error=repr(error))
+            outcome = None
+        if outcome is None or isinstance(outcome, boki.Committed):
+            self._claim_own(id)
+
+    def _claim_own(self, id: str) -> None:
+        """Claim a workflow that no worker runs. If the claim fails, each round claims it again."""
+        if not self.runs(id):
+            self._takeover.others.setdefault(id, "")
             self._claim_soon(id)
 
     def runs(self, id: str) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import boki
@@ -156,13 +156,22 @@ class Log:
             raise _hook_error(error, self._hook.name, "to seal a record") from error
         return records.encode_hooked(self.by, seen, self._hook.name, sealed)
 
-    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+    async def append(
+        self,
+        one: Contribution,
+        *,
+        seen: int = 0,
+        settle: bool = False,
+        unanswered: Callable[[TicketPort], None] = lambda ticket: None,
+    ) -> int:
         """Append one record.
 
         Args:
             one: the tags, expectations and events of the record.
             seen: the seqnum up to which the writer has seen the stream that it writes for.
             settle: wait until the outcome is known, without a limit of time.
+            unanswered: called with the ticket of a record that was sent, if this call ends without its outcome: it was cancelled, or raises
+                an error that is not definite.
 
         Returns:
             The seqnum of the record.
@@ -180,24 +189,36 @@ class Log:
         while True:
             ticket = await self._submit(data, one)
             try:
-                seqnum = await ticket
-                self._written.append(seqnum)
-                return seqnum
-            except Conflict:
+                seqnum = await self._answer(ticket, settle=settle)
+            except asyncio.CancelledError:
+                unanswered(ticket)
                 raise
             except BokiError as error:
-                if error.definite:
-                    raise
-                if not settle:
-                    raise AppendUnknown(
-                        f"{error}; `await error.outcome()` gives its final outcome", ticket, **error.facts
-                    ) from error
-            known = await _final_outcome(ticket)
-            if isinstance(known, Conflict):
-                raise known
-            if isinstance(known, boki.Committed):
-                self._written.append(known.seqnum)
-                return known.seqnum
+                if not error.definite:
+                    unanswered(ticket)
+                raise
+            if seqnum is not None:
+                self._written.append(seqnum)
+                return seqnum
+
+    @staticmethod
+    async def _answer(ticket: TicketPort, *, settle: bool) -> int | None:
+        """Return the seqnum of a record that was sent, or None if it is not in the log and never will be. Raises errors as `append`."""
+        try:
+            return await ticket
+        except Conflict:
+            raise
+        except BokiError as error:
+            if error.definite:
+                raise
+            if not settle:
+                raise AppendUnknown(
+                    f"{error}; `await error.outcome()` gives its final outcome", ticket, **error.facts
+                ) from error
+        known = await _final_outcome(ticket)
+        if isinstance(known, Conflict):
+            raise known
+        return known.seqnum if isinstance(known, boki.Committed) else None
 
     def wrote(self, seqnum: int) -> bool:
         """Return whether a record is among the last `REMEMBERED` ones that this object appended. False proves nothing."""

@@ -176,8 +176,8 @@ class Forgets(Log):
 
     forgets = False
 
-    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
-        seqnum = await super().append(one, seen=seen, settle=settle)
+    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
+        seqnum = await super().append(one, seen=seen, settle=settle, **options)
         if self.forgets and any(isinstance(event, PartitionClaimed) for event in one.events):
             self.forgets = False
             raise boki.WriterForgotten("the answer is not known")

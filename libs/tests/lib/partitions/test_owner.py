@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from boki.testing import MemoryCluster
 from boki_common.errors import WriterForgotten
@@ -42,8 +43,8 @@ class AnswersLate(Log):
 
     meanwhile: Callable[[], Awaitable[object]]
 
-    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
-        seqnum = await super().append(one, seen=seen, settle=settle)
+    async def append(self, one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
+        seqnum = await super().append(one, seen=seen, settle=settle, **options)
         await self.meanwhile()
         return seqnum
 
