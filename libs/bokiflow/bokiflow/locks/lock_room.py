@@ -138,9 +138,11 @@ class LockRoom:
     ) -> None:
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watched.clear()
-        await self._follower.__aexit__(kind, error, trace)
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            await self._follower.__aexit__(kind, error, trace)
 
     # -- acquiring
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
@@ -198,18 +199,17 @@ class Worker:
     ) -> None:
         """Stop at once. Other workers resume the workflows after a lease; after `drain` they do not have to wait."""
         confined.check("leaving a worker")
-        if self._draining.task is not None:
-            self._draining.task.cancel()
-        await self._stop()
-        if self._draining.task is not None:
-            await asyncio.gather(self._draining.task, return_exceptions=True)
-        if self.watch is not None:
-            self.watch.close()
-        await self._fences.close()
-        await self.locks.__aexit__(kind, error, trace)
-        await self._follower.__aexit__(kind, error, trace)
-        await self._peers.__aexit__(kind, error, trace)
-        await self.flow.__aexit__(kind, error, trace)
+        self._peers.stop()  # first: a worker that is cancelled while it leaves is dead to others too
+        async with AsyncExitStack() as parts:  # it leaves the later parts also if leaving an earlier one is cancelled
+            for part in (self.flow, self._peers, self._follower, self.locks):
+                parts.push_async_exit(part)
+            parts.push_async_callback(self._fences.close)
+            if self.watch is not None:
+                parts.callback(self.watch.close)
+            if self._draining.task is not None:
+                self._draining.task.cancel()
+                parts.push_async_callback(partial(asyncio.gather, self._draining.task, return_exceptions=True))
+            await self._stop()
 
     async def drain(self, *, finish_s: float = FINISH_S) -> list[str]:
         """Hand all workflows over to other workers, before a deploy and on SIGTERM.
@@ -269,12 +269,14 @@ class Worker:
         ending = [task for executor in self._executors.values() for task in executor.close()]
         for id in list(self._executors):
             self.handed_over(id)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.cancelled.ended([*ending, *self.cancelled.tasks])
-        self.failed_attempts.flush()
-        if isinstance(self.bodies, ThreadBodies):
-            self.bodies.flush()
-        self.flow.results.follow_all()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.cancelled.ended([*ending, *self.cancelled.tasks])
+        finally:
+            self.failed_attempts.flush()
+            if isinstance(self.bodies, ThreadBodies):
+                self.bodies.flush()
+            self.flow.results.follow_all()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]], about: str = "") -> None:
         """Run a task of the worker until it stops. `about`: the only workflow that an error of the task affects."""
