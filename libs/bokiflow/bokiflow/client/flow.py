@@ -90,6 +90,7 @@ class Flow:
         return self.app.group
 
     async def __aenter__(self) -> Flow:
+        await self.results.__aenter__()
         return self
 
     async def __aexit__(

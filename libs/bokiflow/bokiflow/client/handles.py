@@ -100,6 +100,7 @@ class Handle(Generic[R]):
             NonDeterminism: this process ran the workflow, and its code does not fit the history.
             NotRegistered: this process ran the workflow, and lacks its code.
             ResultExpired: the workflow ended, and its result is not kept any more.
+            ClosedError: the Flow or Worker of this handle was left, before or while this call waited.
         """
         # This process may know the result already, while one that replays the caller does not.
         confined.check(confined.A_CLIENT)

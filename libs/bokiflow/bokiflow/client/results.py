@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import boki
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, ClosedError
 from bokiflow.errors import NoSuchWorkflow, ResultExpired, WorkflowBlocked
 from bokiflow.history import inspection
 from bokiflow.history.instance_state import InstanceState, state_after
@@ -30,6 +31,10 @@ OnBlocked: TypeAlias = Literal["raise", "wait"] | None
 """The reaction of a call to a blocked workflow: raise at once, wait without a limit, or (None) raise after `PATIENCE_S`."""
 OnMissing: TypeAlias = Literal["raise", "wait"]
 """The reaction of a call to a missing workflow: raise, or wait until it is started."""
+LEFT: Final = (
+    "the Flow or Worker of this call was left, so it waits for no result; the workflow is not affected: "
+    "get its result from another Flow or Worker"
+)
 NOT_THERE: Final = "was it started in this book, and is it kept still?"
 
 
@@ -80,13 +85,14 @@ class Results:
         self._blocked: dict[str, _Blocked] = {}
 
     async def __aenter__(self) -> Results:
+        self._failed = None  # it may have been left before
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for id in list(self._blocked):
-            self._goes_on(id)
+        """Stop following workflows. Calls that wait, and later ones, fail with ClosedError."""
+        self.failed_all(self._failed or ClosedError(LEFT))
         for task in list(self._looking):
             task.cancel()
         await self._follower.__aexit__(kind, error, trace)
@@ -108,11 +114,17 @@ class Results:
             future.set_exception(self._failed)
             return future
         self._waiting.setdefault(id, []).append(_Waiting(start, future, blocked, missing))
+        future.add_done_callback(partial(self._given_up, id))
         if id in self._followed or (follow and not start and missing == "raise"):
             self._look(id)  # the cursor does not read old records again, and a missing workflow has none
         if follow:
             self.follow(id, start)
         return future
+
+    def _given_up(self, id: str, future: asyncio.Future[Ended]) -> None:
+        """Forget a call that was cancelled, and unfollow its workflow if no other call waits for it."""
+        if future.cancelled():
+            self._take(id, lambda one: one.future is future)
 
     def follow(self, id: str, start: int) -> None:
         """Follow an awaited workflow that runs in another process from now on."""

@@ -9,6 +9,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.errors import ClosedError
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import NoSuchWorkflow, ResultExpired, WorkflowBlocked
 from bokiflow.client.results import PATIENCE_S, Results
@@ -127,3 +128,34 @@ async def test_a_missing_one_is_told_unless_the_call_waits_for_its_start(log: Lo
             await results.wait("x", 0, follow=True, missing="raise")
         await log.append(Contribution(("flow/own/x",), {}, (ENDED,)))
         assert await waits == ENDED
+
+
+async def test_calls_fail_when_the_client_is_left_and_wait_again_once_it_is_entered(log: Log) -> None:
+    start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+    results = Results(log)
+    async with results:
+        waiting = [results.wait("x", start, follow=follow) for follow in (True, False)]
+    for one in [*waiting, results.wait("x", start, follow=True)]:
+        with pytest.raises(ClosedError, match="was left"):
+            await one
+    async with results:
+        again = results.wait("x", start, follow=True)
+        ended = msgspec.structs.replace(ENDED, start=start)
+        await log.append(Contribution(("flow/own/x",), {}, (ended,)))
+        assert await again == ended
+
+
+async def test_calls_that_are_given_up_are_forgotten_and_their_workflows_unfollowed(log: Log) -> None:
+    start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+    async with Results(log) as results:
+        given_up, stays = [results.wait("x", start, follow=True) for _ in range(2)]
+        given_up.cancel()
+        await asyncio.sleep(0)
+        assert [one.future for one in results._waiting["x"]] == [stays] and "flow/own/x" in results._follower
+        stays.cancel()
+        await asyncio.sleep(0)
+        assert not results._waiting and not results._followed and results._follower.cursors == 0
+        again = results.wait("x", start, follow=True)
+        ended = msgspec.structs.replace(ENDED, start=start)
+        await log.append(Contribution(("flow/own/x",), {}, (ended,)))
+        assert await again == ended
