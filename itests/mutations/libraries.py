@@ -964,6 +964,11 @@ bokiflow libs/tests/flow/client/test_results.py::test_calls_that_are_given_up_ar
 +        if not future.cancelled():
 +            self._take(
 
+a worker is drained from any event loop
+bokiflow libs/tests/flow/worker/test_leaving.py::test_calls_from_another_loop_are_refused_before_anything_is_done
+-        check_here(self._loop, "worker.drain()", ADVICE)
++        pass
+
 a schedule that ended is never set again
 bokiflow libs/tests/flow/client/test_schedules.py::test_one_that_ended_is_set_again_by_the_next_program
 -        while held is not None and held.ended is not None:

@@ -60,6 +60,7 @@ from bokiflow.worker.upkeep import Upkeep, WorkerView
 from bokilib.append.log import Log, Read, Tokens
 from bokilib.follow import lease_rules
 from bokilib.follow.follower import Follower
+from bokilib.own_loop import check_here
 from bokilib.partitions.peers import Peers
 from bokilib.partitions.rounds import Rounds
 from bokilib.pauses import retried
@@ -78,6 +79,7 @@ STUCK_AFTER_S: Final = 5.0
 
 FAILED_ALONE: Final = "workflow not read: an error of this program or of its payload hook; retried later"
 FAILED: Final = "worker read or append failed: retried later"
+ADVICE: Final = "use asyncio.run_coroutine_threadsafe(..., loop) with the worker's loop"
 UNREADABLE: Final = (
     "partitions have records that this program cannot open: workflows that they start wait for a program that can"
 )
@@ -161,6 +163,7 @@ class Worker:
         view = WorkerView(*owned, self._takeover.aside, self.is_mine, self.locks)
         self._upkeep: Final = Upkeep(self.log, app.group, collector, view)
         self._open = self.finishing = self._entered = self._tidying = self._ended = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
 
@@ -175,7 +178,7 @@ class Worker:
         confined.check("a worker")
         if self._entered:
             raise ClosedError(f"worker {self.name} was closed or drained and runs nothing more: make a new Worker")
-        self._entered = True
+        self._entered, self._loop = True, asyncio.get_running_loop()
         try:
             await self._begin()
         except BaseException as error:
@@ -198,7 +201,7 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop at once. Other workers resume the workflows after a lease; after `drain` they do not have to wait."""
-        confined.check("leaving a worker")
+        check_here(self._loop, "leaving a worker", ADVICE)
         self._peers.stop()  # first: a worker that is cancelled while it leaves is dead to others too
         async with AsyncExitStack() as parts:  # it leaves the later parts also if leaving an earlier one is cancelled
             for part in (self.flow, self._peers, self._follower, self.locks):
@@ -230,8 +233,9 @@ class Worker:
 
         Raises:
             OnlyInSteps: workflow code called it.
+            WrongLoop: another event loop or thread called it; nothing was done.
         """
-        confined.check("worker.drain()")
+        check_here(self._loop, "worker.drain()", ADVICE)
         if self._open and (self._draining.task is None or self._draining.task.done()):
             self.finishing = True
             self._draining.begin()
@@ -312,7 +316,8 @@ class Worker:
         attributes: Mapping[str, str] | None = None,
         traceparent: str = "",
     ) -> Handle[R]:
-        """Start a workflow; see `Flow.start`."""
+        """Start a workflow; see `Flow.start`. Raises WrongLoop in another event loop or thread, before anything is done."""
+        check_here(self._loop, "worker.start()", ADVICE)
         return await self.flow.start(call, id=id, attributes=attributes, traceparent=traceparent)
 
     @overload

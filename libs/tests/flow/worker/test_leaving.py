@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
+import boki
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Flow, Worker
@@ -27,9 +30,9 @@ class Office:
         async def tidies_up() -> None:
             self.begun.set()
             try:
-                await asyncio.sleep(1e6)
+                await asyncio.Event().wait()
             finally:
-                await asyncio.sleep(0.5)
+                await let_pass(0.5)
 
         @self.app.workflow
         async def long() -> None:
@@ -123,3 +126,29 @@ async def test_others_take_over_from_a_worker_that_was_cancelled_while_it_was_le
                 for number in range(8):
                     assert await (await outside.start(office.order.call(number), id=f"o{number}")).result() == number
                 await office.begun.wait()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda worker, office: worker.drain(),
+        lambda worker, office: worker.__aexit__(None, None, None),
+        lambda worker, office: worker.start(office.order.call(1), id="other"),
+    ],
+    ids=["drain", "leave", "start"],
+)
+async def test_calls_from_another_loop_are_refused_before_anything_is_done(
+    call: Callable[[Worker, Office], Coroutine[Any, Any, object]],
+) -> None:
+    async with MemoryCluster() as cluster:
+        office = Office()
+        async with Worker(office.app, (await cluster.connect()).book("b"), name="a", lease_s=1e6) as worker:
+
+            async def elsewhere() -> None:
+                with pytest.raises(boki.WrongLoop, match="nothing was done"):
+                    await call(worker, office)
+
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+            assert not worker.finishing
+            assert await (await worker.start(office.order.call(2), id="x")).result() == 2
+        assert not of_workers()
