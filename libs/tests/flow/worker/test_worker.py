@@ -538,13 +538,13 @@ async def test_draining_lets_steps_end_begins_none_and_takes_nothing_new(cluster
         await began.wait()
         draining = asyncio.ensure_future(old.drain())
         await until(lambda: old.finishing)
-        later = await old.start(flow.call(), id="y")
+        await old.start(flow.call(), id="y")
         may_end.set()
         await draining
         assert ran == ["first"], "no step begins, also none that runs at most once"
         assert [(one.kind, one.detail) async for one in handle.steps()] == [("step", "slow")]
-    async with working(cluster, app, "new"):
-        assert await handle.result() == await later.result() == ["first", "once", "second"]
+    async with working(cluster, app, "new") as new:
+        assert await new.handle("x").result() == await new.handle("y").result() == ["first", "once", "second"]
         assert sorted(ran[1:]) == ["first", "once", "once", "second", "second"], "in an order of their own"
 
 
@@ -564,11 +564,11 @@ async def test_draining_cancels_steps_that_take_too_long() -> None:
             return await hangs()
 
         async with working(cluster, app, "old", lease_s=LONG_S) as old:
-            handle = await old.start(flow.call(), id="x")
+            await old.start(flow.call(), id="x")
             await until(lambda: bool(ran))
             assert await old.drain(finish_s=20) == ["hangs of x"]
-        async with working(cluster, app, "new", lease_s=LONG_S):
-            assert await handle.result() == 2 and 20 <= ran[1] - ran[0] < 25
+        async with working(cluster, app, "new", lease_s=LONG_S) as new:
+            assert await new.handle("x").result() == 2 and 20 <= ran[1] - ran[0] < 25
 
 
 async def blocked(worker: Worker, id: str) -> str:
