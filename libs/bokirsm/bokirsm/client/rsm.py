@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -34,7 +35,7 @@ from bokirsm.machine.app import App
 from bokirsm.machine.handling import COMMIT_BYTES, creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
-from bokirsm.machine.values import Question, answer_type, canonical, codec_of, digest_of
+from bokirsm.machine.values import Codec, Question, answer_type, canonical, codec_of, digest_of
 from bokirsm.model.events import Created, Inputs, Message, Resumed, Skipped
 from bokirsm.model.partition_state import size_of
 
@@ -240,7 +241,7 @@ class Rsm:
             AppendUnknown: the question may be in the log.
         """
         name = type(question.event).__name__
-        codec = codec_of(answer_type(type(question.event)), f"the answer of {name}")
+        codec = _codec_of_answer(type(question.event))
         waits = asyncio.timeout(timeout_s)
         try:
             async with waits:
@@ -306,3 +307,9 @@ def _bounded(made: Message) -> Message:
             expected=COMMIT_BYTES,
         )
     return made
+
+
+@lru_cache(1_024)
+def _codec_of_answer(question: type[Any]) -> Codec:
+    """Return the encoding of the answers to questions of a class."""
+    return codec_of(answer_type(question), f"the answer of {question.__name__}")

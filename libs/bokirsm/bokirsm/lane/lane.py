@@ -66,6 +66,7 @@ from bokirsm.machine.values import Ask, asker_of, encode
 from bokirsm.model.events import (
     DROPPED,
     PICKER,
+    AnyEvent,
     Claimed,
     Commit,
     Faulted,
@@ -174,6 +175,8 @@ class Lane:
         self._alarm: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._open = True
+        self._decoded: tuple[Read, list[AnyEvent]] | None = None
+        """The record that was decoded last, and its events."""
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
@@ -488,7 +491,7 @@ class Lane:
         record = item.record
         self._delivered[partition] = record.seqnum
         self._arrived.set()
-        events = PICKER.of(record.seqnum, item.envelope)
+        events = self._events_of(item)
         if is_own(record.seqnum, events, self._spans):
             if record.seqnum > self._newest_own and self._in_flight is not None:
                 self._appended(record.seqnum, self._in_flight)  # the answer of its append is late
@@ -504,6 +507,12 @@ class Lane:
                 self._ready[text] = None
         self._schedule()
         self._look(partition)
+
+    def _events_of(self, item: Read) -> list[AnyEvent]:
+        """Return the events of a record, which is delivered once for each of its partitions, one after the other: decode it once."""
+        if self._decoded is None or self._decoded[0] is not item:
+            self._decoded = item, PICKER.of(item.record.seqnum, item.envelope)
+        return self._decoded[1]
 
     def _passed(self, partition: int, seqnum: int) -> None:
         """Note that records of a partition up to a seqnum were delivered: a partition that joins does not wait for them."""
