@@ -171,6 +171,7 @@ async def test_a_long_inbox_that_waits_is_not_written_again_and_again(
         assert len(host.lane._machines[str(shelf)].deferred) == 64 * 32
 
 
+@pytest.mark.timeout(300)
 @in_virtual_time
 async def test_after_days_no_more_records_live() -> None:
     """Machines that work, that wait, that are idle and that halt, for ten days: a term older than two days has nothing that is needed."""
