@@ -29,5 +29,5 @@ def check_here(loop: asyncio.AbstractEventLoop | None, what: str, advice: str) -
     confined.check(what)
     if loop is not None:
         raise WrongLoop(
-            f"expected {what} in the event loop that entered the object, another one runs here: nothing was done; {advice}"
+            f"expected {what} in the event loop that entered the object, found another one, or none: nothing was done; {advice}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from boki.testing import MemoryCluster
 from boki_common.runtime.ports import Clock
@@ -72,15 +73,15 @@ class Held:
         self._sending: set[asyncio.Task[int]] = set()
         append = log.append
 
-        async def held(one: Contribution, seen: int, settle: bool) -> int:
+        async def held(one: Contribution, **options: Any) -> int:
             if holds(one):
                 self.waiting.set()
                 await self.go.wait()
-            return await append(one, seen=seen, settle=settle)
+            return await append(one, **options)
 
-        async def sent(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+        async def sent(one: Contribution, **options: Any) -> int:
             self.parts.append(one)
-            task = asyncio.create_task(held(one, seen, settle))
+            task = asyncio.create_task(held(one, **options))
             self._sending.add(task)
             task.add_done_callback(self._sent)
             return await asyncio.shield(task)

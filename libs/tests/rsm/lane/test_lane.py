@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.msgpack import encode
@@ -332,11 +333,11 @@ async def test_a_release_whose_caller_is_cancelled_loses_no_record(new_host: New
         begun: list[asyncio.Event] = []
         append = host._log.append
 
-        async def held(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+        async def held(one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
             if settle:
                 begun.append(asyncio.Event())
                 await begun[-1].wait()
-            return await append(one, seen=seen, settle=settle)
+            return await append(one, seen=seen, settle=settle, **options)
 
         host._log.append = held  # type: ignore[method-assign]
         await host.send(diary, Note("a"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -111,8 +112,8 @@ async def test_a_resume_counts_that_is_read_before_the_answer_of_the_append() ->
             assert await rsm.ask(Story().to(ref)) == []
             append, late = host._log.append, asyncio.Event()
 
-            async def slow(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
-                seqnum = await append(one, seen=seen, settle=settle)
+            async def slow(one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
+                seqnum = await append(one, seen=seen, settle=settle, **options)
                 if any(isinstance(event, Faulted) for event in one.events):
                     await late.wait()
                 return seqnum
@@ -246,11 +247,11 @@ async def test_only_a_fault_that_is_in_the_log_is_told(capsys: pytest.CaptureFix
             assert await rsm.ask(Story().to(ref)) == []
             append = host._log.append
 
-            async def losing(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+            async def losing(one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
                 if FAIL["on"] and any(isinstance(event, Faulted) for event in one.events):
                     FAIL["on"] = False
                     raise Conflict("another partition of the record has another owner")
-                return await append(one, seen=seen, settle=settle)
+                return await append(one, seen=seen, settle=settle, **options)
 
             host._log.append = losing  # type: ignore[method-assign]
             await rsm.send(ref, Do("bad"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict
 from boki_common.testing.virtual_time import let_pass
@@ -54,12 +56,12 @@ async def test_a_timer_of_a_lost_record_does_not_fire_for_the_next_one() -> None
             append = host._log.append
             lost: list[Contribution] = []
 
-            async def losing(one: Contribution, *, seen: int = 0, settle: bool = False) -> int:
+            async def losing(one: Contribution, *, seen: int = 0, settle: bool = False, **options: Any) -> int:
                 if not lost and any(getattr(event, "timers", ()) for event in one.events):
                     lost.append(one)
                     await let_pass(0.9)
                     raise Conflict("another partition of the record has another owner")
-                return await append(one, seen=seen, settle=settle)
+                return await append(one, seen=seen, settle=settle, **options)
 
             host._log.append = losing  # type: ignore[method-assign]
             await rsm.send(ref, Start())
