@@ -189,7 +189,7 @@ async def transfer(
     """Measure one round: messages that the consumer's handler took, until the last one."""
     groups = cpu_groups(pids)
     before = {kind: machine.cpu_seconds(group) for kind, group in groups.items()}
-    began = perf_counter()
+    began = ended = perf_counter()
     await produce(seconds)
     taken: list[float] = []
     while True:  # until nothing more comes
