@@ -1,14 +1,14 @@
 """Errors of queues, beside those of the SDK and of `bokilib`.
 
 BokiError
-├── UsageError      WrongMode, QueueDiffers, NoSuchGroup, NotEntered (retryable)
-└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed (applied),
-                    UnfitMessage (applied)
+├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
+└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, NotEntered (retryable), StaleReceipt, QueueEmpty,
+                    ResultTrimmed (applied), UnfitMessage (applied)
 """
 
 from __future__ import annotations
 
-from boki_common.errors import ClosedError, InvalidArgument, LogBookError
+from boki_common.errors import InvalidArgument, LogBookError
 
 
 class WrongMode(InvalidArgument):
@@ -33,7 +33,7 @@ class NoSuchGroup(InvalidArgument):
     """No such group of consumers is registered; `await queue.register(group)` registers it."""
 
 
-class NotEntered(ClosedError):
+class NotEntered(LogBookError):
     """The consumer delivers no messages: it was left or drained, or is not entered yet. Nothing was appended.
 
     A step of a workflow that takes its message from it is retried, until it is entered or another worker resumes the workflow.

@@ -62,7 +62,7 @@ async def test_who_waits_for_a_consumer_that_is_left_or_drained_gets_its_end(how
 
 async def test_a_consumer_that_was_not_entered_has_no_messages(another: Another) -> None:
     messages = (await another()).consume()
-    with pytest.raises(ClosedError, match="async with"):
+    with pytest.raises(NotEntered, match="async with"):
         await anext(messages)
     with pytest.raises(ClosedError, match="not entered"):
         await messages.has(1)
