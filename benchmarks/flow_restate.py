@@ -1,4 +1,4 @@
-"""One node of Restate, as `flow_peer` drives it: the server, a service of steps that do nothing, counters, and clients that ask over HTTP.
+"""A node of Restate, which `flow_peer` drives: the server, a service of steps that do nothing, counters, and clients that ask over HTTP.
 
     python -m benchmarks.flow_restate SERVER DIRECTORY
 

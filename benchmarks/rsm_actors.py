@@ -2,8 +2,8 @@
 
 On PostgreSQL a message is a row of an inbox. Each task has a part of the actors and takes up to a batch of their messages by one
 transaction: it deletes the rows, writes the states that changed, and inserts the messages that the actors send. What was asked is answered
-after the commit. States are in the memory of the process as well, as ours are, and are never read. A task that finds nothing waits until it
-is told of messages, by the process itself or by NOTIFY from another one.
+after the commit. States are in the memory of the process as well, as ours are, and are never read. A task that finds nothing waits until
+its process wakes it, or the other process does so by NOTIFY.
 
     python -m benchmarks.rsm_actors DIRECTORY NUMBER
 

@@ -166,7 +166,7 @@ class Book:
         return self._thread.run(call(self._inner))
 
     def serving(self, call: Callable[[boki.Book, Caller], Coroutine[Any, Any, T]]) -> T:
-        """As `using`, for a coroutine that has plain functions of the user run by this thread, while it waits."""
+        """Runs a coroutine as `using` does, and meanwhile runs, in this thread, the functions that the coroutine gives to it."""
         return self._thread.serve(lambda caller: call(self._inner, caller))
 
     append = waiting(_book.Book.append)

@@ -82,7 +82,7 @@ class Caller:
         ended: asyncio.Future[Callable[[], T]] = loop.create_future()
 
         def end(outcome: Callable[[], T]) -> None:
-            if not ended.done():  # else nobody waits for it any more
+            if not ended.done():  # else the coroutine was cancelled
                 ended.set_result(outcome)
 
         def run() -> None:
@@ -153,7 +153,7 @@ class LoopThread:
             raise
 
     def serve(self, routine: Callable[[Caller], Coroutine[Any, Any, T]]) -> T:
-        """As `run`, for a coroutine that has functions run by this thread."""
+        """Runs a coroutine in the loop and waits for it, as `run` does, and runs the functions that the coroutine gives to this thread."""
         caller = Caller()
         return caller.serve(self._begin(routine(caller)))
 

@@ -34,8 +34,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _clock_resolution(self) -> float:
         """The seconds by which asyncio runs a timer early: the least that the clock can show.
 
-        With the nanosecond of a real clock, two tasks that each wait for a time less than that ahead would wake each other for ever:
-        the loop never waits then, and only where it waits does this clock go on.
+        With the nanosecond of a real clock, two tasks that each wait for a time less than that ahead would wake each other without end:
+        the loop never waits then, and this clock advances only where the loop waits.
         """
         return math.ulp(self._now)
 
