@@ -192,7 +192,7 @@ class BookieRegistry(Protocol):
         """Bookies that are registered and not read-only, sorted."""
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back, on the event loop, after each change of them; returns what ends that."""
+        """Calls back, on the event loop, after each change of them; returns what ends that, and may be called again."""
 
 
 class BookieChooser(BookieRegistry, Protocol):

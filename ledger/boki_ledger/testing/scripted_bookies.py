@@ -152,7 +152,7 @@ class ScriptedBookies:
         self._answers: list[tuple[Callable[[Message], bool], V2Status]] = []
         self._asked: dict[asyncio.Future[Any], tuple[BookieId, Callable[..., object]]] = {}
         self._refused_batches: dict[BookieId, bool] = {}
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[Callable[[], None], None] = {}
 
     def __getitem__(self, bookie: str) -> ScriptedBookie:
         return self.bookies[BookieId(bookie)]
@@ -333,8 +333,8 @@ class ScriptedBookies:
         return tuple(self.writable_ids)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback)
+        self._callbacks[callback] = None
+        return lambda: self._callbacks.pop(callback, None) and None
 
     # -- inside
 

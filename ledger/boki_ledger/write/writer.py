@@ -270,7 +270,7 @@ class LedgerWriter:
 
     def abandon(self) -> None:
         """Forgets the ledger without touching its metadata; what is in flight has an unknown outcome. Idempotent."""
-        if self._refusal is None or self._closing is not None:
+        if not self._adds.closed:
             self._end(ClosedError(f"the writer of ledger {self.ledger_id} was abandoned", ledger_id=self.ledger_id))
 
     # -- what the adds call

@@ -493,6 +493,16 @@ async def test_an_abandoned_writer_touches_nothing(ledgers: Ledgers, writer: Led
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.OPEN
 
 
+async def test_a_closed_writer_stays_closed_when_it_is_abandoned(writer: LedgerWriter) -> None:
+    """Whoever is cancelled while it closes abandons the writer; the close may have ended in the same turn of the loop."""
+    await writer.append(b"0")
+    assert await writer.close() == 0
+    writer.abandon()
+    with pytest.raises(ClosedError, match="closed for writing"):
+        writer.submit(b"x")
+    assert await writer.close() == 0
+
+
 async def test_a_listener_may_submit_and_close_from_its_callback(writer: LedgerWriter) -> None:
     seen: list[int] = []
 
