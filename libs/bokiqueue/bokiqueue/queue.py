@@ -421,7 +421,9 @@ class Queue(Generic[T]):
         await self._change(lambda config: settings.with_key_rate(config, key, per_second))
 
     async def purge(self, group: str = GROUP) -> None:
-        """Drop all messages for a group that were pushed before now. Handlers finish the messages that they have.
+        """Drop all messages for a group that were pushed before now.
+
+        Handlers finish the messages that they have; one that fails is not delivered again.
 
         Raises:
             NoSuchGroup: the group is not registered.

@@ -122,6 +122,21 @@ async def test_an_id_in_a_rewritten_message_is_known_to_who_pushes_a_copy(anothe
     assert await next_of(await another(), 1) == ["new"]
 
 
+async def test_what_its_handler_gives_back_behind_a_purge_is_dropped(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("purged")
+    async with queue.consume(member_lease_s=LEASE_S) as messages, asyncio.timeout(30):
+        (message,) = await take(messages, 1)
+        await queue.purge()
+        await heard(messages, queue)
+        await message.nack()
+        await queue.push("new")
+        (message,) = await take(messages, 1)
+        assert message.body == "new"
+        await message.ack()
+    assert (await queue.stats()).depth == 0
+
+
 async def test_an_owner_that_had_not_read_what_is_purged_reads_its_ids(
     another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -633,6 +633,10 @@ class DeliverySchedule:
         self._returns(id, 0)
 
     def _returns(self, id: Id, due_ms: int) -> None:
+        """Line up a message that its handler did not finish, or drop it if it was purged while the handler had it."""
+        if id.seqnum < self._start:
+            self.over(id)
+            return
         flight = self.flights.pop(id)
         entry = self.entries[id]
         entry.due_ms = due_ms

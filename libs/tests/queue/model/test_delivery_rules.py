@@ -399,6 +399,23 @@ def test_what_is_lined_up_twice_is_handed_out_once() -> None:
     assert ids(schedule) == [2]
 
 
+@pytest.mark.parametrize("how", ["failed", "expired"])
+def test_what_was_purged_while_a_handler_had_it_is_not_redelivered(how: str) -> None:
+    schedule = shelf()
+    for seqnum in (1, 2, 3):
+        schedule.offer(seqnum, 0, (item("k"),))
+    assert ids(schedule) == [1]
+    schedule.purge(3)
+    if how == "failed":
+        schedule.again(Id(1, 0), 1, 1_000)
+    else:
+        schedule.expires(Id(1, 0))
+    assert ids(schedule, now_ms=1_000) == [3]
+    schedule.over(Id(3, 0))
+    schedule.raise_floor()
+    assert (schedule.progress.floor, schedule.progress.due, schedule.progress.attempts) == (Id(4, 0), {}, {})
+
+
 def test_no_purge_changes_which_messages_are_copies() -> None:
     """A purge of what was read and what was not, by this owner or one that begins from an earlier checkpoint."""
     for seed in range(300):
