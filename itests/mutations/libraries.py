@@ -1072,4 +1072,29 @@ bokiqueue libs/tests/queue/test_popper.py::test_a_popped_message_whose_type_rais
 a pop that is interrupted while its message is decoded loses it
 bokiqueue libs/tests/queue/test_popper.py::test_a_pop_that_is_interrupted_within_the_type_of_its_message_loses_none
 -                    popper.leave(item)
+
+generators that workflows leave half-way are closed by the worker's own loop
+bokiflow libs/tests/flow/runtime/test_flow_loop.py::test_replays_of_any_order_ask_for_the_same_steps
+-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._left)
++        pass
+
+cycles of objects are collected while workflow code runs, and outside of it closed with effect
+bokiflow libs/tests/flow/runtime/test_flow_loop.py::test_a_generator_in_a_cycle_that_calls_a_step_stops_the_code
+-            if outer is not None and not outer.is_closed():
+-                outer.call_soon_threadsafe(self._found_in_cycle, generator)
++            pass
+
+a value whose own code raises is no NotEncodable
+bokilib libs/tests/lib/records/test_codec.py::test_a_value_whose_own_code_raises_is_refused
+-    except BaseException as fault:
+-        if interrupted(fault):
+-            raise
+-        raise NotEncodable(f"cannot be stored
++    except (TypeError, ValueError, RecursionError) as fault:
++        raise NotEncodable(f"cannot be stored
+
+an error that is no outcome of a step leaves its workflow waiting in silence
+bokiflow libs/tests/flow/execute/test_executor.py::test_an_error_that_is_no_outcome_of_a_step_holds_the_workflow_up_aloud
+-                self._on_failed(
++                print(
 """)

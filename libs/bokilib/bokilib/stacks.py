@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
+from boki_common.runtime.bodies import interrupted
+
 ERROR_CHARACTERS: Final = 2_000
 STACK_CHARACTERS: Final = 8_000
 STACK_FRAMES: Final = 20
@@ -89,19 +91,33 @@ def users_frames(frames: Sequence[traceback.FrameSummary]) -> list[traceback.Fra
 
 
 def described(error: BaseException) -> str:
-    """Return the type and text of an error."""
+    """Return the type and text of an error. Raises KeyboardInterrupt: a person interrupts the program."""
     try:
         text = repr(error)
-    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+    except BaseException as fault:  # a user's class may raise anything, SystemExit too
+        if interrupted(fault):
+            raise
         text = f"{type(error).__name__}, which cannot be shown"
     return printable(text, ERROR_CHARACTERS)
 
 
+def text_of(error: BaseException) -> str:
+    """Return `str(error)`, or words in its place. Raises KeyboardInterrupt: a person interrupts the program."""
+    try:
+        return str(error)
+    except BaseException as fault:  # as in `described`
+        if interrupted(fault):
+            raise
+        return f"{type(error).__qualname__}, whose text cannot be read: its __str__ raised an error"
+
+
 def stack_of(error: BaseException) -> str:
-    """Return the stack of an error with its causes: the frames of the user's code."""
+    """Return the stack of an error with its causes: the frames of the user's code. Raises KeyboardInterrupt, as `described`."""
     try:
         text = users_traceback(error, STACK_FRAMES)
-    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+    except BaseException as fault:  # as in `described`
+        if interrupted(fault):
+            raise
         text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
     return printable(text, STACK_CHARACTERS)
 

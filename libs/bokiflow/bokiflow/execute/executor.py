@@ -53,6 +53,7 @@ from bokiflow.runtime.commands import CancelCommand, RunStep, SetTimer, Snapshot
 from bokiflow.runtime.instance import Instance, PendingCall
 from bokiflow.runtime.transactional import ReadyTransaction, TransactionCommit
 from bokilib.pauses import retried
+from bokilib.stacks import described, stack_of
 
 
 class CheckpointRequests:
@@ -187,7 +188,14 @@ class Executor:
         self._inbox: Final = Inbox(self._turn)
         self._called: Final = CalledParts(self._abandon, self._inbox.wake)
         self._tasks: Final = RunningTasks(
-            host, history.begins, history.start, self._builder.held, self._inbox.put, self._claim_moved, self._called
+            host,
+            history.begins,
+            history.start,
+            self._builder.held,
+            self._inbox.put,
+            self._failed,
+            self._claim_moved,
+            self._called,
         )
         self._timers: Final = DurableTimers(host.log, self._inbox.put, by_calendar=workflow.by_calendar)
         self._checkpoints: Final = CheckpointRequests(host, self._builder, history.carried_ms)
@@ -438,7 +446,14 @@ class Executor:
             log.warning("workflow parked: it is claimed and replayed again", id=self.id, error=str(error))
             self.park()
         else:
-            self._block(error)
+            self._unexpected(error)
+
+    def _unexpected(self, error: BaseException) -> None:
+        """Block the workflow, and log where the error comes from if it may be a defect. Other workflows go on."""
+        if not isinstance(error, BokiError):
+            text, stack = described(error), stack_of(error)
+            log.error("workflow blocked by an unexpected error", id=self.id, error=text, stack=stack)
+        self._block(error)
 
     def _appended(self, batch: EventBatch[_After], result: tuple[int | None, list[tuple[str, str]]]) -> None:
         seqnum, taken = result
@@ -594,9 +609,8 @@ class Executor:
             assert self._host.watch is not None
             stack = self.instance.stack_of(stopped.stack)
             self._block_when_recorded(stuck(self.id, stack, self._host.watch.after_s))
-        except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
-            log.error("workflow blocked by an unexpected error", id=self.id, error=repr(error))
-            self._block(error)
+        except Exception as error:  # noqa: BLE001 - a defect
+            self._unexpected(error)
 
     def _set_up_instance(self) -> None:
         watch = self._host.watch

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
+from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism
 from bokiflow.execute.body import Gate, NotBegun, run_body
 from bokiflow.execute.inbox import BodyEnded, StepWithdrawn
@@ -27,6 +28,7 @@ from bokiflow.runtime import transactional
 from bokiflow.runtime.calls import AnyStep
 from bokiflow.runtime.commands import RunStep, TakeLock
 from bokiflow.runtime.transactional import FinishedPart, ReadyTransaction, RunTransaction, StagedTransaction
+from bokilib.stacks import described
 
 log = get_logger(__name__)
 
@@ -43,6 +45,7 @@ class RunningTasks:
         start: int,
         held: Mapping[str, int | None],
         on_ended: Callable[[BodyEnded | StepWithdrawn | ReadyTransaction | Ready], None],
+        on_failed: Callable[[Exception], None],
         moved: Callable[[Mapping[str, int | None]], None],
         called: CalledParts,
     ) -> None:
@@ -54,6 +57,7 @@ class RunningTasks:
             start: the seqnum of its start.
             held: see `TransactionChildren`.
             on_ended: called with what goes to the inbox.
+            on_failed: called with an error that is no outcome: of the log, or a defect.
             moved: see `TransactionChildren`.
             called: see `TransactionChildren`.
         """
@@ -63,6 +67,7 @@ class RunningTasks:
         self._start: Final = start
         self._held: Final = held
         self._on_ended: Final = on_ended
+        self._on_failed: Final = on_failed
         self._moved: Final = moved
         self._loop: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -161,6 +166,14 @@ class RunningTasks:
             ended = BodyEnded(command.key, failed(error))
         except NonDeterminism as unfit:
             ended = BodyEnded(command.key, failed(unfit), unfit=unfit)
+        except BaseException as error:
+            if interrupted(error):
+                raise
+            if self._tasks.get(command.key) is asyncio.current_task():
+                self._on_failed(
+                    error if isinstance(error, Exception) else RuntimeError(f"a task raised {described(error)}")
+                )
+            return
         if self._tasks.get(command.key) is asyncio.current_task():
             del self._tasks[command.key]
             self._steps.pop(command.key, None)

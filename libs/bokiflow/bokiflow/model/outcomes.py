@@ -34,20 +34,18 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import msgspec
 import xxhash
 
+from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, StepFailed
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import Json, check_json, dump_model, to_json
+from bokilib.records.codec import Json, check_json, plain_of
+from bokilib.stacks import text_of
 
 
 def as_json(value: object) -> Json:
     """Return a value of a user's type as JSON. Raises NotEncodable."""
     if type(value) in (str, int, bool, type(None)):
         return check_json(value)
-    try:
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
-    except (TypeError, ValueError, RecursionError):
-        return to_json(value)  # raises an error that names the wrong value
-    return check_json(_lists(plain))
+    return check_json(_lists(plain_of(value)))
 
 
 def _lists(value: Any) -> Any:
@@ -85,7 +83,7 @@ def copied(value: V) -> V:
         if isinstance(value, dict):
             return cast(V, {copied(key): copied(item) for key, item in value.items()})
         return cast(V, type(value)(copied(item) for item in value))
-    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
+    if isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value) or hasattr(type(value), "model_dump"):
         try:
             return copy.deepcopy(value)
         except Exception:  # noqa: BLE001 - it contains an object that cannot be copied, and is shared like that object
@@ -253,12 +251,18 @@ def succeeded(value: object) -> Outcome:
 
 
 def failed(error: BaseException, *places: Names) -> Outcome:
-    """Return the outcome of an error; never raises.
+    """Return the outcome of an error, whatever the error's own code raises meanwhile. Raises KeyboardInterrupt of a person alone.
 
     Args:
         places: the globals of the function that raised it, and of the workflow that called the function.
     """
-    return Outcome(None, _failure(error, DEPTH, places))
+    try:
+        return Outcome(None, _failure(error, DEPTH, places))
+    except BaseException as fault:  # the attributes of a user's error may raise anything, SystemExit too
+        if interrupted(fault):
+            raise
+        kind, detail = type(error), Detail(stack_of(error))
+        return Outcome(None, Failure(_type_of(kind), _text(error), None, None, detail, _known_by(kind, places)))
 
 
 def _failure(error: BaseException, depth: int, places: tuple[Names, ...]) -> Failure:
@@ -294,7 +298,7 @@ def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int
     below = depth - 1
     return Detail(
         stack_of(error),
-        [_utf8(str(note))[:MESSAGE_CHARS] for note in getattr(error, "__notes__", ())[:NOTES]],
+        [_utf8(str(note))[:MESSAGE_CHARS] for note in vars(error).get("__notes__", ())[:NOTES]],
         _failure(cause, below, places) if cause is not None and below > 0 else None,
         [_failure(one, below, places) for one in grouped] if below > 0 else [],
     )
@@ -304,15 +308,12 @@ def stack_of(error: BaseException) -> str:
     """Return the innermost frames of an error's stack trace, after those of the step or child that raised it first."""
     frames = traceback.extract_tb(error.__traceback__)
     here = _utf8("".join(traceback.format_list(frames[-STACK_FRAMES:])))[-STACK_CHARS:]
-    there = getattr(error, _REMOTE_STACK, "")
+    there = vars(error).get(_REMOTE_STACK, "")
     return f"{there}\n{AGAIN}\n{here}"[-STACK_CHARS:] if there and here else there or here
 
 
 def _text(error: BaseException) -> str:
-    try:
-        return _utf8(str(error))[:MESSAGE_CHARS]
-    except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything; its error still has a type
-        return f"{type(error).__qualname__}, whose text cannot be read: its __str__ raised an error"
+    return _utf8(text_of(error))[:MESSAGE_CHARS]
 
 
 def _fact(value: object) -> Json:
@@ -322,7 +323,9 @@ def _fact(value: object) -> Json:
         pass
     try:
         return _utf8(str(value))[:MESSAGE_CHARS]
-    except Exception:  # noqa: BLE001 - see `_text`
+    except BaseException as fault:  # as in `failed`
+        if interrupted(fault):
+            raise
         return f"a {type(value).__qualname__}"
 
 
@@ -430,7 +433,7 @@ class RecordedFailure(Exception):
 
 def is_rebuilt(error: BaseException) -> bool:
     """Return True if an error is the outcome of a step, a child or a transaction."""
-    return hasattr(error, _REMOTE_STACK)
+    return _REMOTE_STACK in vars(error)
 
 
 def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exception | None:

@@ -87,7 +87,12 @@ def next_delay_s(retry: Retry, attempt: int, error: BaseException) -> float | No
     """Return the seconds until the next attempt; None if there is none. `attempt`: the one that failed, counted from 1."""
     if attempt >= retry.attempts or not isinstance(error, retry.on):
         return None
-    return min(retry.most_s, retry.delay_s * retry.backoff ** min(attempt - 1, 1_000))
+    if not retry.delay_s:
+        return 0.0
+    try:
+        return min(retry.most_s, retry.delay_s * float(retry.backoff) ** (attempt - 1))
+    except OverflowError:
+        return retry.most_s
 
 
 P = ParamSpec("P")

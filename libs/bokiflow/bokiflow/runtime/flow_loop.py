@@ -12,6 +12,9 @@ when it is driven:
 - Tasks and futures hash by their number, so that sets of them have the same order in every replay. (In asyncio such sets decide which
   sibling a TaskGroup cancels first, and what `wait` returns.)
 - A task is named by the task that made it (`TaskPath`).
+- An async generator that the code leaves half-way is closed by a task of its own, as in asyncio. While the code runs, cycles of objects
+  are not collected, so a generator is left where its last reference ends: at the same place in every replay. One that is found in a cycle
+  between two deliveries is closed without effect, and blocks the workflow if it calls a step.
 - Code that never waits is stopped with `WorkflowStuck`: by a bound on turns of the loop, which is the same in every replay, and by the
   `guard` of a worker, which watches the clock.
 """
@@ -20,10 +23,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
@@ -47,6 +52,8 @@ TURNS_OF_A_FUTURE: Final = 20
 """Further turns for each future and task that the code ever made: each takes a few to end and to call back."""
 TURNS: Final = 5_000_000
 """Turns after one delivery, in all."""
+NEVER_S: Final = 2.0**43
+"""A time that never comes, in seconds since 1970. A timer for it, such as that of `asyncio.sleep(math.inf)`, is not recorded."""
 STACK_FRAMES: Final = 16
 FRAMES: Final = 256
 """Frames of a task that are read."""
@@ -60,25 +67,31 @@ class Timers(Protocol):
 
     def cancel_timer(self, key: str) -> None: ...
 
-    def misused(self, error: OnlyInSteps) -> None:
-        """Report that a thread called the loop: code that waits for the thread would wait without end. Runs in the outer loop."""
+    def misused(self, error: Exception) -> None:
+        """Report that the code cannot continue, though nothing is delivered to it. Runs in the outer loop.
+
+        A thread called the loop, and code that waits for the thread would wait without end; or an async generator in a cycle of objects
+        called a step when it was collected.
+        """
 
 
 class TaskPath:
     """The name of a task, and counters that name what it does: the same in every replay, on every version of Python.
 
-    - The root task is `0`. The k-th task that task `p` makes is `p/k`, counted from 1.
+        - The root task is `0`. The k-th task that task `p` makes is `p/k`, counted from 1.
+        - The task that closes the k-th async generator which task `p` left half-way is `p/closek`.
     - The n-th call in a task (a step, child, timer, receipt of a signal, random number) has the key `path:n`.
-    - A task that stands for its maker (that of `asyncio.wait_for` in Python 3.11) shares the name and the counters of its maker.
-    - After a restart names begin with `r<run>/`, so no run repeats a name of an earlier one.
+        - A task that stands for its maker (that of `asyncio.wait_for` in Python 3.11) shares the name and the counters of its maker.
+        - After a restart names begin with `r<run>/`, so no run repeats a name of an earlier one.
     """
 
-    __slots__ = ("calls", "path", "tasks")
+    __slots__ = ("calls", "left", "path", "tasks")
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
         self.tasks = 0
         self.calls = 0
+        self.left = 0
 
     @classmethod
     def root(cls, run: int = 0) -> TaskPath:
@@ -89,6 +102,11 @@ class TaskPath:
         """Return the name of the next task that this one makes."""
         self.tasks += 1
         return TaskPath(f"{self.path}/{self.tasks}")
+
+    def closing(self) -> TaskPath:
+        """Return the name of the task that closes the next async generator which this one leaves half-way."""
+        self.left += 1
+        return TaskPath(f"{self.path}/close{self.left}")
 
     def key(self) -> str:
         """Return the key of the next call in this task."""
@@ -134,7 +152,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """`run`: the number of restarts so far."""
         self.owner: Final = owner
         self.now_ms = now_ms
-        self.failed: BaseException | None = None
+        self.failed: Exception | None = None
         """The error that ends the run, even if the code catches it."""
         self._timers: Final = timers
         self._ready: deque[asyncio.Handle] = deque()
@@ -159,23 +177,35 @@ class FlowLoop(asyncio.AbstractEventLoop):
             NonDeterminism: the code did something that a replay cannot repeat.
             WorkflowStuck: it does not wait for anything. `guard` may raise other errors.
         """
-        outer = self._outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(self)
-        confined.running.append(self)
-        try:
+        self._outer = asyncio._get_running_loop()
+        with self._entered():
             if self.guard is None:
                 self._run(call)
             else:
                 self.guard(lambda: self._run(call))
-        finally:
-            confined.running.remove(self)
-            asyncio._set_running_loop(outer)
         if (
             self._turns_in_vain and self.failed is None
         ):  # not in `_run`: `guard` may interrupt that, also while it reads sources
             self.failed = self._stuck(self._turns_in_vain)
         if self.failed is not None:
             raise self.failed
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Make this the running loop, whose code leaves async generators to it and does not collect cycles."""
+        outer, hooks, collects = asyncio._get_running_loop(), sys.get_asyncgen_hooks(), gc.isenabled()
+        asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._left)
+        gc.disable()
+        confined.running.append(self)
+        try:
+            yield
+        finally:
+            confined.running.remove(self)
+            if collects:
+                gc.enable()
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(outer)
 
     def _run(self, call: Callable[[], object]) -> None:
         """Call, and run until nothing is ready, or for as many turns as code that waits for something may take."""
@@ -250,21 +280,33 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self._ready.clear()
         self._waiting.clear()
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(self)
-        confined.running.append(self)
-        try:
+        with self._entered():
             for task in list(self._tasks.values()):
                 coro = task.get_coro()
-                try:
-                    if coro is not None:
-                        coro.close()
-                except BaseException:  # noqa: BLE001 - no caller could handle an error of a finally in dropped code
-                    continue
-        finally:
-            confined.running.remove(self)
-            asyncio._set_running_loop(outer)
+                if coro is not None:
+                    _close_quietly(coro)
         self._tasks.clear()
+
+    # -- async generators that are left half-way
+
+    def _left(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Close an async generator whose last reference ended. Any thread may call it, since any thread may collect cycles."""
+        if asyncio._get_running_loop() is not self:
+            outer = self._outer
+            if outer is not None and not outer.is_closed():
+                outer.call_soon_threadsafe(self._found_in_cycle, generator)
+        elif self._closed:
+            _close_without_effect(generator)
+        else:
+            task = asyncio.current_task(self)
+            path = task.flow_path if isinstance(task, FlowTask) else self._outside
+            _ = self._task(generator.aclose(), path.closing(), {})
+
+    def _found_in_cycle(self, generator: AsyncGenerator[Any, Any]) -> None:
+        with self._entered():
+            _close_without_effect(generator)
+        if self.failed is not None and not self._closed:
+            self._timers.misused(self.failed)
 
     def next_key(self) -> str:
         """Return the key of a call that the current task makes."""
@@ -272,8 +314,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         if not isinstance(task, FlowTask):
             raise self.fail(
                 NonDeterminism(
-                    "a step was called outside of a task (in a callback, or when an async generator was collected): "
-                    "call it in a coroutine that is awaited"
+                    "a step was called outside of a task (in a callback, or by an async generator that was left in a cycle of objects): "
+                    "call it in a coroutine that is awaited, and close generators with contextlib.aclosing"
                 )
             )
         return task.flow_path.key()
@@ -323,9 +365,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
         task = asyncio.current_task(self)
         path = task.flow_path if isinstance(task, FlowTask) else self._outside
         timer = _Timer(path.key(), when, callback, args, self, context)
-        due_ms = -(-int(when * 1_000_000) // 1_000)
-        if self._closed:
+        if self._closed or when >= NEVER_S:
             return timer
+        due_ms = -(-int(when * 1_000_000) // 1_000)
         if due_ms <= self.now_ms:
             self._ready.append(timer)
             return timer
@@ -455,6 +497,23 @@ def _asyncio_function(frame: FrameType | None) -> str:
             return "as_completed"
         frame = frame.f_back
     return ""
+
+
+def _close_without_effect(generator: AsyncGenerator[Any, Any]) -> None:
+    """Run the `finally` blocks of an async generator up to the first that awaits something."""
+    closing = generator.aclose()
+    try:
+        closing.send(None)
+    except BaseException:  # noqa: BLE001 - as in `_close_quietly`
+        return
+    _close_quietly(closing)
+
+
+def _close_quietly(coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any]) -> None:
+    try:
+        coro.close()
+    except BaseException:  # noqa: BLE001 - no caller could handle an error of a finally in dropped code
+        return
 
 
 def _close(coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any]) -> None:

@@ -27,7 +27,7 @@ import xxhash
 
 from boki_common.errors import InvalidArgument
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
-from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
+from bokiflow.errors import SET_UP, NonDeterminism
 from bokiflow.model import flow_events as events
 from bokiflow.model.delivery_order import OrderedEvent, Own
 from bokiflow.model.flow_events import Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
@@ -185,7 +185,7 @@ class Instance:
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # the rest is set at run time
         self._root: FlowTask[Any] | None = None
-        self._on_misuse: Callable[[OnlyInSteps], None] | None = None
+        self._on_misuse: Callable[[Exception], None] | None = None
         self._signals: Final = SignalQueue(() if restarted is None else restarted.unreceived)
         self._inherited: dict[str, str] = {}
         """Children of a fork's origin, by the keys of their calls."""
@@ -213,9 +213,7 @@ class Instance:
         """The keys of timers that the code waits for."""
         return self._loop.timers
 
-    def watch(
-        self, guard: Callable[[Callable[[], None]], None] | None, on_misuse: Callable[[OnlyInSteps], None]
-    ) -> None:
+    def watch(self, guard: Callable[[Callable[[], None]], None] | None, on_misuse: Callable[[Exception], None]) -> None:
         """Set how the code is watched.
 
         `guard` runs a call of the code, and interrupts it if it takes too long; `on_misuse` is called if the code would wait without end.
@@ -231,7 +229,7 @@ class Instance:
             return stack
         return stack + "".join(traceback.format_list([(code.co_filename, code.co_firstlineno, code.co_name, None)]))
 
-    def misused(self, error: OnlyInSteps) -> None:
+    def misused(self, error: Exception) -> None:
         if self._on_misuse is not None and self.outcome is None:
             self._on_misuse(error)
 

@@ -6,7 +6,8 @@ either way: `list[Model]`, `dict[str, Model]`, `Model | None`, a dataclass with 
 JSON could not tell apart (two models, two dataclasses) where a function or a collection names them.
 
 A value that could not be restored is refused before anything is sent: keys that are not text, integers beyond 64 bits, NaN and
-infinities, text with lone surrogates, values nested deeper than 64.
+infinities, text with lone surrogates, values nested deeper than 64. So is one whose own code (a property, a serializer, a validator) raises
+any error meanwhile, SystemExit too: the error becomes the cause of the refusal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from boki_common.errors import InvalidArgument
+from boki_common.runtime.bodies import interrupted
 from bokilib.errors import NotEncodable
+from bokilib.stacks import described, text_of
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 JsonObject: TypeAlias = dict[str, Json]
@@ -40,9 +43,9 @@ class _Model(Protocol):
     def model_validate(cls, value: Any) -> Any: ...
 
 
-def _is_model(found: object) -> bool:
-    """Return whether an object is a pydantic model or a class of them, by its methods: a runtime protocol check takes 40 µs."""
-    return hasattr(found, "model_dump") and hasattr(found, "model_validate")
+def _is_model(kind: type) -> bool:
+    """Return whether a class is one of pydantic's models, by its methods: a runtime protocol check takes 40 µs."""
+    return hasattr(kind, "model_dump") and hasattr(kind, "model_validate")
 
 
 def check_json(value: object, depth: int = DEPTH) -> Json:
@@ -97,14 +100,23 @@ def to_json(value: object) -> Json:
     Raises:
         NotEncodable: the value cannot be represented in JSON.
     """
+    return check_json(plain_of(value))
+
+
+def plain_of(value: object) -> Any:
+    """Convert a value of a user's type to builtins, which may still be no JSON: tuples, NaN, keys that are numbers.
+
+    Raises:
+        NotEncodable: the value, or a value inside it, is of a type without a conversion, or its own code raised an error.
+    """
     try:
-        if type(value) not in _JSON_TYPES and _is_model(value):
-            plain = cast(_Model, value).model_dump(mode="json")
-        else:
-            plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise NotEncodable(f"cannot be stored as JSON: {fault}") from fault
-    return check_json(plain)
+        if type(value) not in _JSON_TYPES and _is_model(type(value)):
+            return cast(_Model, value).model_dump(mode="json")
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_model)
+    except BaseException as fault:
+        if interrupted(fault):
+            raise
+        raise NotEncodable(f"cannot be stored as JSON: {_text_of(fault)}") from fault
 
 
 def from_json(kind: type[T], value: Json) -> T:
@@ -117,18 +129,25 @@ def from_json(kind: type[T], value: Json) -> T:
         if isinstance(kind, type) and _is_model(kind):
             return cast(T, cast(type[_Model], kind).model_validate(value))
         return msgspec.convert(value, kind, str_keys=True, dec_hook=_load_model)
-    except (msgspec.ValidationError, ValueError, TypeError) as fault:
-        name = getattr(kind, "__name__", str(kind))
-        raise NotEncodable(f"what is stored is no {name}: {fault}; was the type changed?", found=str(fault)) from fault
+    except BaseException as fault:
+        if interrupted(fault):
+            raise
+        name, text = getattr(kind, "__name__", str(kind)), _text_of(fault)
+        raise NotEncodable(f"what is stored is no {name}: {text}; was the type changed?", found=text) from fault
 
 
-def dump_model(value: object) -> object:
+def _text_of(fault: BaseException) -> str:
+    """Return the text of an error of a conversion: with its class, unless the library for conversions raised it."""
+    return text_of(fault) if isinstance(fault, (TypeError, ValueError, RecursionError)) else described(fault)
+
+
+def _dump_model(value: object) -> object:
     """Convert a pydantic model to JSON, as a hook of msgspec's encoder.
 
     Raises:
         TypeError: the value is not a model.
     """
-    if _is_model(value):
+    if _is_model(type(value)):
         return cast(_Model, value).model_dump(mode="json")
     raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
 

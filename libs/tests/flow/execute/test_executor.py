@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import boki
-from bokiflow import Call, Worker
-from bokiflow.execute import executor
+from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
+from bokiflow import Call, Worker, WorkflowBlocked
+from bokiflow.execute import body, executor, running_tasks
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
 from bokiflow.runtime.commands import RunStep
@@ -171,3 +173,33 @@ async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest
 
     with pytest.raises(AssertionError):
         await crash_everywhere(feature.program, feature.program, check)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), SystemExit(3), boki.Unreachable("no engine")], ids=repr)
+@in_virtual_time
+async def test_an_error_that_is_no_outcome_of_a_step_holds_the_workflow_up_aloud(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """A defect blocks its workflow, which `boki flow ls` shows; an error of the log runs it again. It never waits in silence."""
+    fails, run_body = [error], body.run_body
+
+    async def failing(*args: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return await run_body(*args)
+
+    monkeypatch.setattr(running_tasks, "run_body", failing)
+    shop = Shop()
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        Worker(shop.app, (await cluster.connect()).book("b"), name="w", bodies=Inline()) as worker,
+    ):
+        handle = await started(worker, shop.steps.call(2))
+        if not isinstance(error, boki.BokiError):
+            with pytest.raises((WorkflowBlocked, RuntimeError)):
+                await handle.result()
+            await let_pass(1)
+            (found,) = await worker.flow.blocked()
+            assert (found.id, found.error) == (handle.id, "RuntimeError")
+            await handle.resume()
+        assert await handle.result() == 1

@@ -286,6 +286,55 @@ def test_any_text_of_an_error_can_be_stored(error: Exception) -> None:
     assert type(back(error)) is type(error)
 
 
+class WithoutText(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class WithoutArguments(Exception):
+    @property
+    def args(self) -> Any:  # type: ignore[override]
+        raise KeyboardInterrupt
+
+
+class WithoutAttributes(Exception):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class OddFact:
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def _with_notes(notes: Any) -> Exception:
+    error = ValueError("text")
+    error.__notes__ = notes
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WithoutText("text"),
+        WithoutArguments("text"),
+        WithoutAttributes("text"),
+        ValueError(OddFact()),
+        _with_notes(5),
+        _with_notes(None),
+    ],
+    ids=["text", "arguments", "attributes", "fact", "notes", "no notes"],
+)
+def test_an_error_whose_own_code_raises_has_an_outcome(error: Exception) -> None:
+    try:
+        raise error
+    except Exception as caught:  # noqa: BLE001 - with its stack
+        outcome = failed(caught, globals())
+    assert outcome.error is not None and outcome.error.type.endswith(type(error).__name__)
+    assert "raise error" in outcome.error.stack
+    assert type(error_of(outcome.error, globals())) in (type(error), StepFailed)
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(1)])
 def test_errors_that_no_coroutine_can_be_given_are_step_failed(error: BaseException) -> None:
     found = back(error)

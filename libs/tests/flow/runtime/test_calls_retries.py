@@ -24,7 +24,9 @@ def test_only_errors_that_are_named_are_worth_another_attempt() -> None:
 
 
 def test_many_attempts_do_not_overflow() -> None:
-    assert next_delay_s(Retry(attempts=10**9), 10**8, OSError()) == 100.0
+    for backoff in (2.0, 3, 10.0, 1e300):
+        assert next_delay_s(Retry(attempts=10**9, backoff=backoff), 10**8, OSError()) == 100.0
+    assert next_delay_s(Retry(attempts=10**9, delay_s=0, backoff=3.0), 10**8, OSError()) == 0.0
 
 
 @pytest.mark.parametrize(

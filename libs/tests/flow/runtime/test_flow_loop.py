@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
+import math
 import random
+import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -30,7 +33,7 @@ class Code:
         self.waiting: dict[str, asyncio.Future[str]] = {}
         self.timers: dict[str, int] = {}
         self.root: FlowTask[Any] | None = None
-        self.on_misuse: Callable[[OnlyInSteps], object] = lambda error: pytest.fail(str(error))
+        self.on_misuse: Callable[[Exception], object] = lambda error: pytest.fail(str(error))
 
     def set_timer(self, key: str, due_ms: int) -> None:
         self.timers[key] = due_ms
@@ -48,7 +51,7 @@ class Code:
         finally:
             del self.waiting[key]
 
-    def misused(self, error: OnlyInSteps) -> None:
+    def misused(self, error: Exception) -> None:
         self.on_misuse(error)
 
     def begin(self, program: Program) -> None:
@@ -139,6 +142,35 @@ async def tools(code: Code) -> None:
         await code.step(f"as {await task}")
 
 
+async def generators(code: Code) -> None:
+    """Async generators that are left half-way, by each way to leave one."""
+
+    async def seats(number: int) -> AsyncIterator[str]:
+        try:
+            for seat in range(3):
+                yield await code.step(f"seat {number}.{seat}")
+        finally:
+            await code.step(f"release {number}")
+            await asyncio.sleep(1)
+            await code.step(f"released {number}")
+
+    async def one(number: int) -> None:
+        found = seats(number)
+        with contextlib.suppress(ValueError):
+            async for seat in seats(10 + number):
+                if number == 1:
+                    raise ValueError(seat)
+                break
+        await anext(found)
+        if number == 2:
+            del found
+        await code.step(f"left {number}")
+
+    await asyncio.gather(*(one(number) for number in range(3)))
+    await code.step("all left")
+    assert {f"release {number}" for number in (0, 1, 2, 10, 11, 12)} <= {name for _, name in code.asked}
+
+
 def live(program: Program, chances: random.Random) -> tuple[Delivered, list[tuple[str, str]]]:
     code, delivered = Code(), []
     code.begin(program)
@@ -146,6 +178,8 @@ def live(program: Program, chances: random.Random) -> tuple[Delivered, list[tupl
         kind, key = chances.choice([*(("step", key) for key in code.waiting), *(("timer", key) for key in code.timers)])
         delivered.append((kind, key))
         code.deliver(kind, key)
+    assert code.root is not None
+    code.root.result()
     return delivered, code.asked
 
 
@@ -159,7 +193,9 @@ def replayed(program: Program, delivered: Delivered) -> list[tuple[str, str]]:
     return asked
 
 
-@pytest.mark.parametrize("program", [first_of, siblings, timeouts, tools], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [first_of, siblings, timeouts, tools, generators], ids=lambda program: program.__name__
+)
 async def test_replays_of_any_order_ask_for_the_same_steps(program: Program) -> None:
     def all_seeds() -> int:
         histories = set()
@@ -272,6 +308,54 @@ async def test_code_that_is_dropped_ends_and_its_finally_is_nobodys() -> None:
     assert ended == [True]
 
 
+async def left_half_way(code: Code, kept: list[Any]) -> None:
+    """Keep an async generator half-way in `kept` alone."""
+
+    async def seats() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            code.asked.append(("finally", type(asyncio.get_running_loop()).__name__))
+            await code.step("release")
+
+    kept.append(seats())
+    await anext(kept[0])
+    del kept
+    await code.step("waits")
+
+
+async def test_a_generator_in_a_cycle_that_calls_a_step_stops_the_code() -> None:
+    reported: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def check() -> Code:
+        code = Code()
+        code.on_misuse = reported.set_result
+        cycle: list[Any] = []
+        code.begin(lambda code: left_half_way(code, cycle))
+        cycle.append(cycle)
+        return code
+
+    code = await on_outer_loop(check)()
+    await asyncio.to_thread(gc.collect)  # any thread may find it
+    assert "contextlib.aclosing" in str(await reported)
+    assert code.asked == [("0:1", "waits"), ("finally", "FlowLoop")]
+    assert gc.isenabled() and sys.get_asyncgen_hooks().finalizer != code.loop._left
+
+
+async def test_a_generator_that_is_left_behind_dropped_code_runs_nothing() -> None:
+    def check() -> None:
+        code, kept = Code(), list[Any]()
+        code.begin(lambda code: left_half_way(code, kept))
+        code.loop.drop()
+        asked.append(code.asked)
+        kept.clear()
+
+    asked: list[list[tuple[str, str]]] = []
+    await on_outer_loop(check)()
+    await asyncio.sleep(0)
+    assert asked == [[("0:1", "waits"), ("finally", "FlowLoop")]]
+
+
 async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_fires() -> None:
     async def program(code: Code) -> None:
         await asyncio.sleep(-1)
@@ -284,6 +368,25 @@ async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_fi
         assert not code.loop.fire("9:9")
         code.deliver("timer", "0:1")
         assert code.done
+
+    await on_outer_loop(run)()
+
+
+async def test_a_timer_that_never_comes_is_no_timer() -> None:
+    async def program(code: Code) -> None:
+        for seconds in (math.inf, 1e17):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await code.step("a")
+        await asyncio.sleep(math.inf)
+
+    def run() -> None:
+        code = Code()
+        code.begin(program)
+        for _ in range(2):
+            code.deliver("step", next(iter(code.waiting)))
+        assert not code.timers and not code.done
+        code.loop.drop()
 
     await on_outer_loop(run)()
 
@@ -460,7 +563,7 @@ async def test_task_groups_and_cancel_scopes_of_anyio_work_as_those_of_asyncio()
 
 
 async def test_a_thread_that_calls_the_loop_is_reported_to_who_runs_the_code() -> None:
-    reported: asyncio.Future[OnlyInSteps] = asyncio.get_running_loop().create_future()
+    reported: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     async def program(code: Code) -> None:
         await asyncio.get_running_loop().create_future()

@@ -112,6 +112,39 @@ class Model:
         return cls(value["n"])
 
 
+class Odd:
+    """A value whose own code raises an error wherever it is looked at."""
+
+    def __init__(self, error: BaseException) -> None:
+        vars(self)["error"] = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise vars(self)["error"]
+
+
+class OddModel:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def model_dump(self, *, mode: str) -> Any:
+        raise self.error
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Any:
+        raise value["error"]()
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError, SystemExit, KeyboardInterrupt])
+def test_a_value_whose_own_code_raises_is_refused(kind: type[BaseException]) -> None:
+    """A proxy without its session, a lazy row, a serializer with a mistake: errors of any class."""
+    for odd in (Odd(kind("no session")), OddModel(kind("no session"))):
+        for value in (odd, [odd], {"a": odd}):
+            with pytest.raises(NotEncodable, match="cannot be stored as JSON"):
+                to_json(value)
+    with pytest.raises(NotEncodable, match=f"no OddModel: {kind.__name__}"):
+        from_json(OddModel, {"error": kind})  # type: ignore[dict-item]
+
+
 def test_models_of_pydantic_by_their_methods() -> None:
     assert to_json(Model(3)) == {"n": 3}
     assert from_json(Model, {"n": 3}).n == 3
