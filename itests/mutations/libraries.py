@@ -1097,4 +1097,25 @@ an error that is no outcome of a step leaves its workflow waiting in silence
 bokiflow libs/tests/flow/execute/test_executor.py::test_an_error_that_is_no_outcome_of_a_step_holds_the_workflow_up_aloud
 -                self._on_failed(
 +                print(
+
+what JSON is converted to shares its lists and dicts
+bokilib libs/tests/flow/execute/test_executor.py::test_what_code_changes_in_place_is_not_what_its_history_has
+-    value = copy_json(value)
+-    try:
++    try:
+
+the body of a transaction of a workflow gets what its run before left
+bokiflow libs/tests/flow/execute/test_executor.py::test_what_code_changes_in_place_is_not_what_its_history_has
+-            return body(tx, *copied(given), **copied(named))
++            return body(tx, *given, **named)
+
+the next attempt of a step gets what the one before left
+bokiflow libs/tests/flow/execute/test_body.py::test_each_attempt_gets_the_arguments_as_they_were_given
+-            value = await _attempt(step, copied(args), copied(options), bodies
++            value = await _attempt(step, args, options, bodies
+
+rows of tables are handed out from the cache
+bokiflow libs/tests/flow/tables/test_shared_values.py::test_a_row_that_a_caller_changes_in_place_changes_no_other
+-        return None if self.cells is None else copy_json(dict(self.cells))
++        return None if self.cells is None else dict(self.cells)
 """)

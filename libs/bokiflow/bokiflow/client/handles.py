@@ -20,7 +20,7 @@ from bokiflow.model.outcomes import as_json, cancellation_text, error_of, missin
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
 from bokilib.records import tags
-from bokilib.records.codec import Json
+from bokilib.records.codec import Json, copy_json
 
 R = TypeVar("R")
 
@@ -116,7 +116,8 @@ class Handle(Generic[R]):
                 # Import the modules that the workflow imports, so that the error's class is the one that a parent gets.
                 missing_class(outcome.error, names)
             raise error_of(outcome.error, names)
-        return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
+        value = copy_json(outcome.value)
+        return cast(R, value if self._workflow is None else self._workflow.signature.result(value))
 
     async def status(self) -> Status:
         """Read the status of the workflow.

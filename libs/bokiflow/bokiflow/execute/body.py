@@ -14,7 +14,7 @@ from boki_common.log_pace import LogPace
 from boki_common.logs import NAMED, get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
-from bokiflow.model.outcomes import Names, Outcome, failed, succeeded
+from bokiflow.model.outcomes import Names, Outcome, copied, failed, succeeded
 from bokiflow.model.record_batcher import within_bounds
 from bokiflow.runtime.calls import AnyStep, next_delay_s
 from bokilib.errors import NotEncodable
@@ -164,7 +164,8 @@ async def run_body(
 ) -> Tried:
     """Run a body of a workflow until it returns, or fails for good.
 
-    Everything that it raises is its outcome, SystemExit and GeneratorExit too, which no `Retry` retries.
+    Everything that it raises is its outcome, SystemExit and GeneratorExit too, which no `Retry` retries. Each attempt gets a copy of the
+    arguments: an attempt that fails after it changed them leaves nothing to the next one.
 
     Args:
         step: the step.
@@ -185,7 +186,7 @@ async def run_body(
     while True:
         attempt += 1
         try:
-            value = await _attempt(step, args, options, bodies, workflow, gate)
+            value = await _attempt(step, copied(args), copied(options), bodies, workflow, gate)
         except (asyncio.CancelledError, NotBegun):
             raise
         except BaseException as error:

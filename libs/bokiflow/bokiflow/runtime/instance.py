@@ -591,7 +591,12 @@ class Instance:
         check_store(store, self.log, shared=self.started.within is not None)
         within = self._within()
         places = names_of(body), self._names
-        self.commands.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
+        given, named = copied(args), copied(body.keywords) if isinstance(body, partial) else {}
+
+        def run(tx: Any) -> Any:
+            return body(tx, *copied(given), **copied(named))
+
+        self.commands.append(RunTransaction(key, name, store, run, within, places=places))
         wait = PendingCall(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
         return self._result(Signature(body), key, wait, outcome)

@@ -44,7 +44,7 @@ import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokiflow.tables.errors import ForeignWrite, TableBehind, TableRefused
-from bokilib.records.codec import Json, JsonObject, check_json
+from bokilib.records.codec import Json, JsonObject, check_json, copy_json
 from bokilib.records.events import Event, Picker
 
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "json"]
@@ -147,13 +147,17 @@ def merged(known: Schema, wanted: Schema) -> Schema:
 
 
 def check_key(key: str) -> str:
-    """Return a key that is neither empty nor too long.
+    """Return a key that is text, neither empty nor too long.
 
     Raises:
-        InvalidArgument: it is.
+        InvalidArgument: it is not.
     """
-    if not key or len(key) > KEY_CHARS:
-        raise InvalidArgument(f"expected a key of 1 to {KEY_CHARS} characters, found {key[:80]!r}", found=key[:80])
+    fits = isinstance(key, str) and 0 < len(key) <= KEY_CHARS
+    if not fits or key != key.encode(errors="replace").decode():
+        found = repr(key)[:80]
+        raise InvalidArgument(
+            f"expected a key of 1 to {KEY_CHARS} characters that UTF-8 can encode, found {found}", found=found
+        )
     return key
 
 
@@ -162,7 +166,7 @@ def check_cells(schema: Schema, cells: Mapping[str, Json]) -> None:
 
     Raises:
         InvalidArgument: a column does not exist, or a value is not of its kind.
-        NotEncodable: a value of a JSON column is not JSON.
+        NotEncodable: a value of a JSON column is not JSON, or UTF-8 cannot encode a text.
     """
     for name, value in cells.items():
         kind = schema.columns.get(name)
@@ -177,11 +181,9 @@ def check_cells(schema: Schema, cells: Mapping[str, Json]) -> None:
 
 
 def _fits(kind: Kind, value: Json) -> bool:
-    if kind == "json":
+    if kind in ("json", "text"):
         check_json(value)
-        return True
-    if kind == "text":
-        return isinstance(value, str)
+        return kind == "json" or isinstance(value, str)
     if kind == "bool":
         return isinstance(value, bool)
     if isinstance(value, bool):
@@ -275,8 +277,8 @@ class TableRow(NamedTuple):
     cells: Mapping[str, Json] | None
 
     def value(self) -> JsonObject | None:
-        """Return the cells as a dict for users; None if the row does not exist."""
-        return None if self.cells is None else dict(self.cells)
+        """Return a copy of the cells for users, who may change it; None if the row does not exist."""
+        return None if self.cells is None else copy_json(dict(self.cells))
 
 
 def stored_row(key: RowKey, stored: Stored) -> TableRow:
@@ -349,12 +351,13 @@ class Change(NamedTuple):
 
 
 def put(change: Change | None, cells: Mapping[str, Json]) -> Change:
-    """Add cells to the change that a transaction has made to a row so far."""
+    """Add copies of cells to the change that a transaction has made to a row so far."""
+    copied = copy_json(dict(cells))
     if change is None:
-        return Change(False, dict(cells))
+        return Change(False, copied)
     if change.cells is None:
-        return Change(True, dict(cells))
-    return Change(change.replaces, {**change.cells, **cells})
+        return Change(True, copied)
+    return Change(change.replaces, {**change.cells, **copied})
 
 
 def changed(row: TableRow, change: Change | None) -> TableRow:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from bokiflow.tables.schema import Schema, check_cells
-from bokilib.records.codec import Json, JsonObject
+from bokilib.records.codec import Json, JsonObject, copy_json
 
 OP: Final = "boki_op"
 OUTCOME: Final = "boki_out"
@@ -123,13 +123,13 @@ class OneRow:
 
     def __init__(self, schema: Schema, standing: Standing) -> None:
         self._schema: Final = schema
-        self._cells = None if standing.cells is None else dict(standing.cells)
+        self._cells = None if standing.cells is None else copy_json(dict(standing.cells))
         self._changed = False
 
     @property
     def value(self) -> JsonObject | None:
-        """The row with the changes so far; None if it does not exist."""
-        return None if self._cells is None else dict(self._cells)
+        """A copy of the row with the changes so far; None if it does not exist."""
+        return copy_json(self._cells)
 
     def put(self, cells: Mapping[str, Json]) -> None:
         """Write cells; None empties a cell.
@@ -139,7 +139,7 @@ class OneRow:
             NotEncodable: a value is not JSON.
         """
         check_cells(self._schema, cells)
-        both = {**(self._cells or {}), **cells}
+        both = {**(self._cells or {}), **copy_json(dict(cells))}
         self._cells = {name: value for name, value in both.items() if value is not None}
         self._changed = True
 

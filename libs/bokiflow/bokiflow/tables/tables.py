@@ -53,7 +53,7 @@ from bokiflow.tables.transactions import Opened, Transaction
 from bokilib.append.log import Log
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
-from bokilib.records.codec import JsonObject
+from bokilib.records.codec import JsonObject, copy_json
 from bokilib.records.contribution import Contribution, check_in_book, joined
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
@@ -259,7 +259,8 @@ class Tables:
             check_key(key)
         schema = self.schema(table)
         if schema.mode == "lwt":
-            return [one.cells for one in await asyncio.gather(*(self.port.standing(schema, key) for key in keys))]
+            rows = await asyncio.gather(*(self.port.standing(schema, key) for key in keys))
+            return [copy_json(one.cells) for one in rows]
         tx = Transaction(self)
         return await tx.get_many(table, keys)
 

@@ -29,6 +29,7 @@ DEPTH: Final = 64
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
+J = TypeVar("J", bound=Json)
 T = TypeVar("T")
 _NO_VALUE: Final = object()
 _JSON_TYPES: Final = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -120,11 +121,12 @@ def plain_of(value: object) -> Any:
 
 
 def from_json(kind: type[T], value: Json) -> T:
-    """Convert JSON to a user's type.
+    """Convert JSON to a user's type. The result shares no list or dict with the JSON.
 
     Raises:
-        NotEncodable: the JSON does not fit the type; the message says where.
+        NotEncodable: the JSON does not fit the type, or the type's own code raised an error; the message says where.
     """
+    value = copy_json(value)
     try:
         if isinstance(kind, type) and _is_model(kind):
             return cast(T, cast(type[_Model], kind).model_validate(value))
@@ -183,9 +185,8 @@ def check_type(kind: Any, where: str) -> None:
         ) from fault
 
 
-def copy_json(value: Json) -> Json:
+def copy_json(value: J) -> J:
     """Return a deep copy of a JSON value, which callers may change."""
     if type(value) is dict or type(value) is list:
-        copied: Json = msgspec.to_builtins(value)
-        return copied
+        return cast(J, msgspec.to_builtins(value))
     return value

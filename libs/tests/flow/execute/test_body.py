@@ -221,3 +221,23 @@ async def test_a_function_that_asks_an_empty_iterator_fails() -> None:
     assert type_of(found) == "builtins:RuntimeError"
     assert found.error is not None and found.error.detail is not None and found.error.detail.cause is not None
     assert found.error.detail.cause.type == "builtins:StopIteration"
+
+
+@APP.step(retry=Retry(attempts=3, delay_s=0))
+async def empties(names: list[str], more: dict[str, list[str]]) -> list[str]:
+    seen = [*names, *more["names"]]
+    while names:
+        names.pop()
+        more["names"].clear()
+        if len(ATTEMPTS) < 2:
+            ATTEMPTS.append(1)
+            raise OSError
+    return seen
+
+
+async def test_each_attempt_gets_the_arguments_as_they_were_given() -> None:
+    ATTEMPTS.clear()
+    args, options = (["ann", "bob"],), {"more": {"names": ["cleo"]}}
+    tried = await run_body(empties, args, options, Inline())
+    assert tried == Tried(Outcome(["ann", "bob", "cleo"]), 3)
+    assert (args, options) == ((["ann", "bob"],), {"more": {"names": ["cleo"]}})

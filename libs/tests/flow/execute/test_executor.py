@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import boki
+import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
-from bokiflow import Call, Worker, WorkflowBlocked
+from bokiflow import App, Call, Worker, WorkflowBlocked
 from bokiflow.execute import body, executor, running_tasks
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
@@ -22,6 +23,7 @@ from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
+from bokistore import BokiStore, Transaction
 from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.shop import Shop
 
@@ -203,3 +205,68 @@ async def test_an_error_that_is_no_outcome_of_a_step_holds_the_workflow_up_aloud
             assert (found.id, found.error) == (handle.id, "RuntimeError")
             await handle.resume()
         assert await handle.result() == 1
+
+
+@in_virtual_time
+async def test_what_code_changes_in_place_is_not_what_its_history_has() -> None:
+    """Results of steps, children and transactions, arguments and signals: another worker gets them as the first one did."""
+    app, ends, runs = App("changing"), list[list[str]](), list[list[str]]()
+
+    @app.step
+    async def load() -> dict:  # type: ignore[type-arg]
+        return {"lines": ["apple"]}
+
+    @app.step
+    async def load_more() -> list[dict[str, Any]]:
+        return [{"lines": ["pear"]}]
+
+    @app.workflow
+    async def child(order: dict[str, Any]) -> dict[str, Any]:
+        order["lines"].append("child")
+        return order
+
+    @app.workflow
+    async def change(order: dict[str, Any]) -> list[Any]:
+        async def body(tx: Transaction, given: list[str], *, more: list[str]) -> dict[str, Any]:
+            given.append("body")
+            more.append("body")
+            runs.append([*given, *more])
+            tx["a"].set("given", await tx["a"].get("other"))
+            if len(runs) == 1:
+                await store.object("a").set("other", 1)  # the first run loses to this
+            return {"lines": given}
+
+        def got(*found: Any) -> None:
+            """Change each at once, before it is recorded."""
+            for one in found:
+                one["lines"].append("gift")
+            some.extend(found)
+
+        some: list[Any] = []
+        got(order, await load())
+        got(*await load_more())
+        got(await child({"lines": []}))
+        got(await bokiflow.transact(store, body, ["plum"], more=["kiwi"]))
+        got(await bokiflow.recv("go"))
+        ends.append([line for one in some for line in one["lines"]])
+        await bokiflow.recv("end")
+        return some
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        log = Log((await cluster.connect()).book("b"))
+        store = BokiStore(log)
+        for life in range(3):
+            async with Worker(app, log, name=f"w{life}", bodies=Inline()) as worker:
+                handle = await worker.start(change.call({"lines": ["fig"]}), id="x")
+                if not life:
+                    await handle.signal("go", {"lines": ["signal"]})
+                await let_pass(100)
+                if life == 2:
+                    await handle.signal("end")
+                    first, second = await handle.result(), await handle.result()
+                    first[0]["lines"].clear()
+                    assert second == await handle.result()
+    words = "fig gift apple gift pear gift child gift plum body gift signal gift"
+    assert ends == [words.split()] * 3
+    assert len(runs) == 2 and runs[0] == runs[1] == ["plum", "body", "kiwi", "body"]
+    assert [line for one in second for line in one["lines"]] == words.split()
