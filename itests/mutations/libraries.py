@@ -1118,4 +1118,21 @@ rows of tables are handed out from the cache
 bokiflow libs/tests/flow/tables/test_shared_values.py::test_a_row_that_a_caller_changes_in_place_changes_no_other
 -        return None if self.cells is None else copy_json(dict(self.cells))
 +        return None if self.cells is None else dict(self.cells)
+
+a message or object is stored that would be read as another value
+bokilib libs/tests/lib/records/test_codec.py::test_what_would_come_back_as_another_value_is_refused
+-    if kind is not object and kind is not Any:
+-        check_same(kind, value, made)
++    if False:
++        check_same(kind, value, made)
+
+models of pydantic are read by their aliases alone
+bokilib libs/tests/lib/records/test_codec.py::test_what_is_stored_comes_back
+-    by_name = {"by_name": True} if
++    by_name = {"by_name": False} if
+
+keys of a dict that become one drop an entry
+bokilib libs/tests/lib/records/test_codec.py::test_what_would_come_back_as_another_value_is_refused
+-        if text in made:
++        if text is made:
 """)

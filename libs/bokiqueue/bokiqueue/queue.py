@@ -25,6 +25,7 @@ from bokilib.append.log import Log, Tokens
 from bokilib.errors import partly_applied
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
+from bokilib.records.codec import check_type
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokiqueue import settings
@@ -95,6 +96,7 @@ class Queue(Generic[T]):
         Args:
             book: a `boki.Book`, or the `bokilib.Log` of a store, to commit together with it.
             kind: the type of messages: any that msgspec knows, or a pydantic model; `object` for any JSON.
+                A body that would be read as another value of this type is refused; for `object` dates, sets and the like are read as JSON.
             mode: "consume" (default) for leases and acknowledgements; "pop" for messages that are removed when taken,
                 as in the paper.
             shards: the most members that can consume at once, 8 by default.
@@ -109,9 +111,10 @@ class Queue(Generic[T]):
 
         Raises:
             QueueDiffers: the queue exists with other settings.
-            InvalidArgument: a setting is out of range.
+            InvalidArgument: a setting is out of range, or messages of this type could not be restored from JSON.
         """
         check_name(name, "queue")
+        check_type(kind, f"queue {name!r}")
         if isinstance(book, Log) and hook is not None:
             raise InvalidArgument("expected hook= where the Log is made, found it beside one")
         log = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
@@ -156,13 +159,13 @@ class Queue(Generic[T]):
             priority: 0 to 9; the highest of the ready messages of a shard comes first, but one of eight is the oldest.
 
         Raises:
-            NotEncodable: the body is no JSON; nothing was sent.
+            NotEncodable: the body is no JSON, or would not be read as the same value of the queue's type; nothing was sent.
             InvalidArgument: an option is out of range; nothing was sent.
             AtomicTooLarge: the message is too large; nothing was sent.
             AppendUnknown: it may be in the log; `await error.outcome()`, or push it again under the same `dedup_id`.
         """
         return await self._producer.push(
-            [item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)]
+            [item_of(body, self.kind, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)]
         )
 
     async def push_many(
@@ -170,7 +173,7 @@ class Queue(Generic[T]):
     ) -> PushResult:
         """Push messages as one record: all, in this order, or none. Raises as `push`; AtomicTooLarge over 512 KiB."""
         return await self._producer.push(
-            [item_of(body, key=key, delay_s=delay_s, priority=priority) for body in bodies]
+            [item_of(body, self.kind, key=key, delay_s=delay_s, priority=priority) for body in bodies]
         )
 
     def pushed(
@@ -186,7 +189,9 @@ class Queue(Generic[T]):
 
         The record is in the queue's book: open the queue on the log of the store, `Queue.open(store.log, ...)`.
         """
-        return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)])
+        return self._producer.part(
+            [item_of(body, self.kind, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)]
+        )
 
     # -- consuming
 

@@ -16,7 +16,7 @@ from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
-from bokilib.records.codec import Json, JsonObject, copy_json, from_json, to_json
+from bokilib.records.codec import Json, JsonObject, copy_json, from_json, stored_json
 from bokilib.records.contribution import Contribution, check_in_book
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
@@ -265,7 +265,7 @@ class Collection(Generic[T]):
 
     def json_of(self, value: T) -> JsonObject:
         """Convert a value to the JSON object that is stored. Raises NotEncodable."""
-        made = to_json(value)
+        made = stored_json(self.kind, value)
         if not isinstance(made, dict):
             raise NotEncodable(f"expected a {self.kind.__name__} that is a JSON object, found {type(made).__name__}")
         return made

@@ -14,7 +14,7 @@ from boki_common.log_pace import LogPace
 from boki_common.logs import NAMED, get_logger
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
-from bokiflow.model.outcomes import Names, Outcome, copied, failed, succeeded
+from bokiflow.model.outcomes import Names, Outcome, copied, failed
 from bokiflow.model.record_batcher import within_bounds
 from bokiflow.runtime.calls import AnyStep, next_delay_s
 from bokilib.errors import NotEncodable
@@ -201,7 +201,7 @@ async def run_body(
             await asyncio.sleep(delay_s)
             continue
         try:
-            return Tried(within_bounds(succeeded(value), step.name), attempt)
+            return Tried(within_bounds(Outcome(step.signature.stored(value)), step.name), attempt)
         except NotEncodable as error:
             return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
 

@@ -37,7 +37,7 @@ import xxhash
 from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, StepFailed
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import Json, check_json, plain_of
+from bokilib.records.codec import Json, check_json, checked_json, plain_of
 from bokilib.stacks import text_of
 
 
@@ -45,7 +45,7 @@ def as_json(value: object) -> Json:
     """Return a value of a user's type as JSON. Raises NotEncodable."""
     if type(value) in (str, int, bool, type(None)):
         return check_json(value)
-    return check_json(_lists(plain_of(value)))
+    return checked_json(_lists(plain_of(value)))
 
 
 def _lists(value: Any) -> Any:

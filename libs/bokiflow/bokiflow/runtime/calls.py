@@ -41,7 +41,7 @@ from bokiflow.errors import NotInWorkflow, NotRegistered
 from bokiflow.model.outcomes import as_json
 from bokiflow.runtime import flow_loop
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import Json, check_type, copy_json, from_json
+from bokilib.records.codec import Json, check_equal, check_type, copy_json, from_json
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ class Signature:
         given = self._signature.bind(*args, **options).arguments
         for name, value in self._signature.bind(*stored[0], **stored[1]).arguments.items():
             try:
-                self._decoded(name, value)
+                back = self._decoded(name, value)
             except Exception as fault:
                 why = fault.facts.get("found", fault) if isinstance(fault, NotEncodable) else fault
                 kind = kinds[name]
@@ -174,6 +174,7 @@ class Signature:
                     expected=expected,
                     found=repr(given[name])[:80],
                 ) from fault
+            check_equal(kinds.get(name, Any), given[name], back)
         return stored
 
     def same(self, one: Any, other: Any) -> bool:
@@ -193,6 +194,25 @@ class Signature:
     def result(self, value: Json) -> Any:
         """Return a recorded result as a new object of the function's type. Raises NotEncodable if it does not fit."""
         return _typed(self._kinds().get("return", Any), value)
+
+    def stored(self, value: object) -> Json:
+        """Return a result as JSON.
+
+        A result that does not fit the type of the function is recorded as it is: the workflow is blocked when it gets that, until code
+        with another type runs it.
+
+        Raises:
+            NotEncodable: it is not JSON, or would be read back as another value.
+        """
+        made = as_json(value)
+        try:
+            back = self.result(made)
+        except (NotEncodable, NameError, AttributeError):
+            return made
+        kind = self._kinds().get("return", Any)
+        if kind is not None and kind is not type(None):
+            check_equal(kind, value, back)
+        return made
 
     def check(self, *, arguments: bool) -> None:
         """Check that JSON can be decoded to the types of the function, if their names resolve already.

@@ -46,7 +46,6 @@ from bokiflow.model.outcomes import (
     is_rebuilt,
     lost_class,
     missing_class,
-    succeeded,
     unfit_value,
 )
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, size_of
@@ -464,7 +463,7 @@ class Instance:
         if error is not None:
             return failed(error, self._names)
         try:
-            return succeeded(root.result())
+            return Outcome(self.workflow.signature.stored(root.result()))
         except NotEncodable as fault:
             return failed(NotEncodable(f"what workflow {self.workflow.name!r} returned {fault}"))
 
@@ -592,14 +591,15 @@ class Instance:
         within = self._within()
         places = names_of(body), self._names
         given, named = copied(args), copied(body.keywords) if isinstance(body, partial) else {}
+        signature = Signature(body)
 
-        def run(tx: Any) -> Any:
-            return body(tx, *copied(given), **copied(named))
+        async def run(tx: Any) -> Json:
+            return signature.stored(await body(tx, *copied(given), **copied(named)))
 
         self.commands.append(RunTransaction(key, name, store, run, within, places=places))
         wait = PendingCall(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
-        return self._result(Signature(body), key, wait, outcome)
+        return self._result(signature, key, wait, outcome)
 
     async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> LockEntry:
         """Acquire a lock; see `locks.lock`. `unlock` of the entry's key must follow."""

@@ -5,14 +5,18 @@ enums, dates, unions of these) and pydantic's models, recognised by their method
 either way: `list[Model]`, `dict[str, Model]`, `Model | None`, a dataclass with a model in it. `check_type` refuses unions that stored
 JSON could not tell apart (two models, two dataclasses) where a function or a collection names them.
 
-A value that could not be restored is refused before anything is sent: keys that are not text, integers beyond 64 bits, NaN and
+A value that could not be restored is refused before anything is sent: keys that become one as text, integers beyond 64 bits, NaN and
 infinities, text with lone surrogates, values nested deeper than 64. So is one whose own code (a property, a serializer, a validator) raises
 any error meanwhile, SystemExit too: the error becomes the cause of the refusal.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -38,10 +42,10 @@ _JSON_TYPES: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 class _Model(Protocol):
     """A model of pydantic, version 2."""
 
-    def model_dump(self, *, mode: str) -> Any: ...
+    def model_dump(self, *, mode: str, **options: Any) -> Any: ...
 
     @classmethod
-    def model_validate(cls, value: Any) -> Any: ...
+    def model_validate(cls, value: Any, **options: Any) -> Any: ...
 
 
 def _is_model(kind: type) -> bool:
@@ -85,7 +89,7 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
     if kind is dict:
         for key, item in cast(dict[object, object], value).items():
             if type(key) is not str:
-                raise NotEncodable(f"expected keys that are text, found {key!r:.80}")
+                raise _KeyIsNoText(f"expected keys that are text, found {key!r:.80}")
             check_json(key)
             check_json(item, depth - 1)
         return cast(Json, value)
@@ -101,7 +105,58 @@ def to_json(value: object) -> Json:
     Raises:
         NotEncodable: the value cannot be represented in JSON.
     """
-    return check_json(plain_of(value))
+    return checked_json(plain_of(value))
+
+
+def stored_json(kind: Any, value: object) -> Json:
+    """Convert a value to JSON that `from_json` converts to the same value again.
+
+    Args:
+        kind: the type as which the value is read; `object` and Any for any JSON, as which a value of another type is read then.
+
+    Raises:
+        NotEncodable: the value cannot be represented in JSON, or would come back as another one; the message says where they differ.
+    """
+    made = to_json(value)
+    if kind is not object and kind is not Any:
+        check_same(kind, value, made)
+    return made
+
+
+def check_same(kind: Any, value: object, made: Json) -> None:
+    """Check that JSON of a value is converted to the same value again.
+
+    Raises:
+        NotEncodable: see `stored_json`.
+    """
+    try:
+        back = from_json(kind, made)
+    except NotEncodable as fault:
+        name = _name_of(kind)
+        raise NotEncodable(
+            f"expected a {name}, found a {type(value).__name__} that could not be read back as one: {fault.facts['found']}",
+            expected=name,
+        ) from fault
+    check_equal(kind, value, back)
+
+
+def check_equal(kind: Any, value: object, back: object) -> None:
+    """Check that a value and what it is read back as, by the type `kind`, are the same.
+
+    Raises:
+        NotEncodable: see `stored_json`.
+    """
+    try:
+        where = _difference(value, back, "")
+    except BaseException as fault:
+        if interrupted(fault):
+            raise
+        raise NotEncodable(f"cannot be stored as JSON: {_text_of(fault)}") from fault
+    if where is not None:
+        raise NotEncodable(
+            f"cannot be stored: {where.lstrip('.') or 'all'} of this {type(value).__name__} would be read back as another value, since its "
+            f"class, or the declared type {_name_of(kind)}, does not store all of it; declare what is stored, and give secrets as text"
+        )
 
 
 def plain_of(value: object) -> Any:
@@ -111,13 +166,46 @@ def plain_of(value: object) -> Any:
         NotEncodable: the value, or a value inside it, is of a type without a conversion, or its own code raised an error.
     """
     try:
-        if type(value) not in _JSON_TYPES and _is_model(type(value)):
-            return cast(_Model, value).model_dump(mode="json")
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_model)
+        return msgspec.to_builtins(value, enc_hook=_dump_model)
     except BaseException as fault:
         if interrupted(fault):
             raise
         raise NotEncodable(f"cannot be stored as JSON: {_text_of(fault)}") from fault
+
+
+def checked_json(plain: Any) -> Json:
+    """Return the result of `plain_of` as JSON: keys that are no text, such as those of a `dict[int, str]`, become text.
+
+    Raises:
+        NotEncodable: it is no JSON, or two keys of a dict become one.
+    """
+    try:
+        return check_json(plain)
+    except _KeyIsNoText:
+        return check_json(_with_text_keys(plain, DEPTH))
+
+
+class _KeyIsNoText(NotEncodable):
+    """A dict has a key that is no text."""
+
+
+def _with_text_keys(plain: Any, depth: int) -> Any:
+    if depth <= 0:
+        return plain  # `check_json` refuses it
+    if type(plain) is list:
+        return [_with_text_keys(item, depth - 1) for item in plain]
+    if type(plain) is not dict:
+        return plain
+    made: dict[str, Any] = {}
+    for key, item in plain.items():
+        try:
+            (text,) = msgspec.to_builtins({key: None}, str_keys=True)
+        except (TypeError, ValueError) as fault:
+            raise NotEncodable(f"expected keys that can be text, found {key!r:.80}") from fault
+        if text in made:
+            raise NotEncodable(f"expected keys that differ as text, found {text!r:.80} twice, once as another type")
+        made[text] = _with_text_keys(item, depth - 1)
+    return made
 
 
 def from_json(kind: type[T], value: Json) -> T:
@@ -129,13 +217,17 @@ def from_json(kind: type[T], value: Json) -> T:
     value = copy_json(value)
     try:
         if isinstance(kind, type) and _is_model(kind):
-            return cast(T, cast(type[_Model], kind).model_validate(value))
+            return cast(T, _load_model(kind, value))
         return msgspec.convert(value, kind, str_keys=True, dec_hook=_load_model)
     except BaseException as fault:
         if interrupted(fault):
             raise
-        name, text = getattr(kind, "__name__", str(kind)), _text_of(fault)
+        name, text = _name_of(kind), _text_of(fault)
         raise NotEncodable(f"what is stored is no {name}: {text}; was the type changed?", found=text) from fault
+
+
+def _name_of(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _text_of(fault: BaseException) -> str:
@@ -144,22 +236,77 @@ def _text_of(fault: BaseException) -> str:
 
 
 def _dump_model(value: object) -> object:
-    """Convert a pydantic model to JSON, as a hook of msgspec's encoder.
+    """Convert a pydantic model to JSON by the names of its fields, as a hook of msgspec's encoder.
 
     Raises:
         TypeError: the value is not a model.
     """
-    if _is_model(type(value)):
-        return cast(_Model, value).model_dump(mode="json")
-    raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
+    kind: Any = type(value)
+    if not _is_model(kind):
+        raise TypeError(f"objects of type {kind.__qualname__} are not supported")
+    whole = {"round_trip": True} if _takes(kind.model_dump, "round_trip") else {}  # without what is computed
+    return cast(_Model, value).model_dump(mode="json", **whole)
 
 
 def _load_model(kind: type[Any], value: object) -> object:
     if kind is object:  # any JSON, as it is
         return value
-    if _is_model(kind):
-        return cast(type[_Model], kind).model_validate(value)
-    raise TypeError(f"{kind.__qualname__} is not supported")
+    if not _is_model(kind):
+        raise TypeError(f"{kind.__qualname__} is not supported")
+    by_name = {"by_name": True} if _takes(kind.model_validate, "by_name") else {}
+    if hasattr(
+        kind, "model_validate_json"
+    ):  # a strict model takes a date from the text of JSON, and from no other text
+        return kind.model_validate_json(msgspec.json.encode(value), **by_name)
+    return cast(type[_Model], kind).model_validate(value, **by_name)
+
+
+@lru_cache(maxsize=1024)
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    """Return whether a method of a model has a parameter: versions of pydantic differ."""
+    return name in inspect.signature(method).parameters
+
+
+def _difference(given: Any, back: Any, where: str) -> str | None:
+    """Return where a value differs from what it is read back as, such as ".lines[3].price"; None: nowhere.
+
+    What is declared as any JSON comes back as JSON. Objects of a class without `==` are taken for equal, and so are attributes that are no
+    fields, which models do not store.
+    """
+    kind: Any = type(given)
+    if isinstance(given, dict) and isinstance(back, dict):
+        if given.keys() != back.keys():
+            return None if len(given) == len(back) and not all(isinstance(key, str) for key in given) else where
+        pairs = [(f"{where}[{key!r:.40}]", item, back[key]) for key, item in given.items()]
+    elif isinstance(given, (list, tuple)) and isinstance(back, (list, tuple)):
+        if len(given) != len(back):
+            return where
+        pairs = [(f"{where}[{number}]", *both) for number, both in enumerate(zip(given, back, strict=True))]
+    elif type(back) in _JSON_TYPES and kind not in _JSON_TYPES:
+        return None
+    elif (names := _fields_of(kind)) is not None:
+        if type(back) is not kind:
+            return where
+        pairs = [(f"{where}.{name}", getattr(given, name), getattr(back, name)) for name in names]
+    else:
+        return None if kind.__eq__ is object.__eq__ or _equal(given, back) else where
+    return next((found for at, one, other in pairs if (found := _difference(one, other, at)) is not None), None)
+
+
+def _fields_of(kind: type[Any]) -> Iterable[str] | None:
+    """Return the fields of a class that are stored; None if it is no class with fields."""
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.compare]
+    return cast(Iterable[str] | None, getattr(kind, "model_fields", None)) if _is_model(kind) else None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - a comparison of a user's class, which does not say that they differ
+        return True
 
 
 def check_type(kind: Any, where: str) -> None:

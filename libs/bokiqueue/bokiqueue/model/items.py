@@ -6,13 +6,13 @@ checked before anything is sent.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import Json, from_json, to_json
+from bokilib.records.codec import Json, from_json, stored_json
 from bokilib.stacks import described
 from bokiqueue.model.events import Item
 from bokiqueue.model.priority_rules import check_priority
@@ -61,12 +61,18 @@ def delay_ms(delay_s: float) -> int:
 
 
 def item_of(
-    body: object, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0, priority: int = 0
+    body: object,
+    kind: Any = object,
+    *,
+    key: str | None = None,
+    dedup_id: str | None = None,
+    delay_s: float = 0.0,
+    priority: int = 0,
 ) -> Item:
-    """Return a message to push.
+    """Return a message to push. `kind`: the type as which it will be read.
 
     Raises:
-        NotEncodable: the body is no JSON.
+        NotEncodable: the body is no JSON, or would be read as another value.
         InvalidArgument: an option is out of range, or a key was given with a delay.
     """
     for name, value in (("key", key), ("dedup_id", dedup_id)):
@@ -76,7 +82,7 @@ def item_of(
         raise InvalidArgument(
             "expected key= or delay_s=, found both: messages of a key are handled in the order of their pushes"
         )
-    raw = msgspec.Raw(_encoder.encode(to_json(body)))
+    raw = msgspec.Raw(_encoder.encode(stored_json(kind, body)))
     return Item(raw, key, dedup_id, delay_ms(delay_s), None, check_priority(priority))
 
 

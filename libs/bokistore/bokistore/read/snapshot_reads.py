@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from boki_common.errors import InvalidArgument, Trimmed
 from bokilib.append.log import Log
@@ -203,7 +203,7 @@ def value_at(view: View, path: str, default: Json) -> Json:
 
 def whole_value(view: View) -> JsonObject | None:
     """Return a copy of an object, or None if it does not exist."""
-    return cast("JsonObject", copy_json(view.value)) if view.exists else None
+    return copy_json(view.value) if view.exists else None
 
 
 class Snapshot:

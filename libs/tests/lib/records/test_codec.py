@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import enum
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import check_json, check_type, copy_json, from_json, to_json
+from bokilib.records.codec import check_json, check_type, copy_json, from_json, stored_json, to_json
 
 JSON = st.recursive(
     st.none()
@@ -131,10 +134,13 @@ class OddModel:
 
     @classmethod
     def model_validate(cls, value: Any) -> Any:
-        raise value["error"]()
+        raise {one.__name__: one for one in ERRORS}[value["error"]]
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, KeyError, SystemExit, KeyboardInterrupt])
+ERRORS: list[type[BaseException]] = [RuntimeError, KeyError, SystemExit, KeyboardInterrupt]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
 def test_a_value_whose_own_code_raises_is_refused(kind: type[BaseException]) -> None:
     """A proxy without its session, a lazy row, a serializer with a mistake: errors of any class."""
     for odd in (Odd(kind("no session")), OddModel(kind("no session"))):
@@ -142,7 +148,7 @@ def test_a_value_whose_own_code_raises_is_refused(kind: type[BaseException]) -> 
             with pytest.raises(NotEncodable, match="cannot be stored as JSON"):
                 to_json(value)
     with pytest.raises(NotEncodable, match=f"no OddModel: {kind.__name__}"):
-        from_json(OddModel, {"error": kind})  # type: ignore[dict-item]
+        from_json(OddModel, {"error": kind.__name__})
 
 
 def test_models_of_pydantic_by_their_methods() -> None:
@@ -208,3 +214,116 @@ def test_object_is_any_json_alone_and_in_other_types() -> None:
     assert from_json(object, {"a": [1]}) == {"a": [1]}
     assert from_json(list[object], [1, "b"]) == [1, "b"]
     check_type(object, "a queue")
+
+
+COUNT: Iterator[float] = itertools.count(0.5)
+
+
+class Aliased(pydantic.BaseModel):
+    user_id: int = pydantic.Field(alias="userId")
+    coupon: str | None = pydantic.Field(None, alias="couponCode")
+
+
+class Computed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+    at: datetime.datetime
+    pair: tuple[int, int]
+    _cached: float = pydantic.PrivateAttr(default_factory=lambda: next(COUNT))
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def year(self) -> int:
+        return self.at.year
+
+
+class Named(pydantic.BaseModel):
+    by: dict[int, str] = {}
+    price: Decimal = Decimal("1.10")
+
+
+class Secret(pydantic.BaseModel):
+    password: pydantic.SecretStr
+
+
+class Excluding(pydantic.BaseModel):
+    a: int
+    b: int = pydantic.Field(5, exclude=True)
+
+
+class Base(pydantic.BaseModel):
+    a: int
+
+
+class Sub(Base):
+    b: int
+
+
+class Lines(pydantic.BaseModel):
+    lines: list[Base]
+
+
+@dataclass
+class Spot:
+    x: int
+    seen: list[int] = field(default_factory=list, compare=False)
+
+
+@dataclass
+class Spot3(Spot):
+    z: int = 0
+
+
+MIDNIGHT = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Aliased, Aliased(userId=7, couponCode="SAVE10")),
+        (Computed, Computed(at=MIDNIGHT, pair=(1, 2))),
+        (Named, Named(by={1: "a"})),
+        (dict[str, Aliased], {"a": Aliased(userId=7, couponCode=None)}),
+        (dict[int, str], {1: "a"}),
+        (dict[str, Any], {"at": MIDNIGHT}),
+        (object, {1: "a"}),
+        (Any, {1, 2}),
+        (Spot, Spot(1)),
+        (float, 1),
+        (Model, Model(3)),
+        (frozenset[bytes], frozenset([b"a"])),
+    ],
+    ids=lambda one: getattr(one, "__name__", type(one).__name__),
+)
+def test_what_is_stored_comes_back(kind: Any, value: Any) -> None:
+    made = stored_json(kind, value)
+    back = from_json(kind, made)
+    assert to_json(back) == made
+    assert isinstance(value, (Model, Computed)) or kind in (object, Any, dict[str, Any]) or back == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "where"),
+    [
+        (Secret, Secret(password=pydantic.SecretStr("hunter2")), "password of this Secret"),
+        (Excluding, Excluding(a=1, b=9), "b of this Excluding"),
+        (Base, Sub(a=1, b=2), "all of this Sub"),
+        (Lines, Lines(lines=[Base(a=1), Sub(a=1, b=2)]), r"lines\[1\] of this Lines"),
+        (dict[str, list[Spot]], {"a": [Spot3(1)]}, r"\['a'\]\[0\] of this dict"),
+        (Spot, Spot3(1), "all of this Spot3"),
+        (int, "text", "expected a int, found a str"),
+        (object, {1: "a", "1": "b"}, "'1' twice"),
+        (dict[int, str], {"a": {1: "a", "1": "b"}}, "'1' twice"),
+        (object, {True: 1}, "keys that can be text"),
+    ],
+    ids=lambda one: getattr(one, "__name__", type(one).__name__),
+)
+def test_what_would_come_back_as_another_value_is_refused(kind: Any, value: Any, where: str) -> None:
+    with pytest.raises(NotEncodable, match=where) as caught:
+        stored_json(kind, value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_was_stored_by_the_names_of_fields_is_read() -> None:
+    """As before aliases were known here."""
+    assert from_json(Aliased, {"user_id": 7, "coupon": "SAVE10"}) == Aliased(userId=7, couponCode="SAVE10")
+    assert from_json(Aliased, {"userId": 7, "couponCode": "SAVE10"}) == Aliased(userId=7, couponCode="SAVE10")
