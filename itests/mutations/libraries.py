@@ -1135,4 +1135,14 @@ keys of a dict that become one drop an entry
 bokilib libs/tests/lib/records/test_codec.py::test_what_would_come_back_as_another_value_is_refused
 -        if text in made:
 +        if text is made:
+
+a payload hook may return something else than bytes
+bokilib libs/tests/lib/append/test_log.py::test_a_hook_that_returns_no_bytes_is_an_error
+-    if not isinstance(made, (bytes, bytearray, memoryview)):
++    if False:
+
+spans that raise end the tasks of workflows
+bokiflow libs/tests/flow/execute/test_traces.py::test_spans_that_raise_hold_up_nothing
+-        self._tracing: Final = _Guarded(tracing or installed())
++        self._tracing: Any = tracing or installed()
 """)

@@ -12,17 +12,27 @@ The first one is lost if its process died.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 
+from boki_common.log_pace import LogPace
+from boki_common.logs import get_logger
+from boki_common.runtime.bodies import interrupted
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import Outcome
+from bokilib.stacks import described, stack_of
 
 try:  # imported here because its import reads random bytes of the machine, which a simulated program may not
     from bokiflow.execute import open_telemetry
 except ImportError:
     open_telemetry = None  # type: ignore[assignment]  # the package is not installed
+
+
+SAID_EVERY_S: Final = 60.0
+
+log = get_logger(__name__)
 
 
 class Span(Protocol):
@@ -86,12 +96,76 @@ def installed() -> Tracing:
     return NoTracing() if open_telemetry is None else open_telemetry.OpenTelemetry()
 
 
+class _Guarded:
+    """A source of spans whose errors end no workflow: one is logged a minute at most, and the span is not recorded."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing: Final = tracing
+        self._pace: Final = LogPace(log.warning, "span not recorded: its maker raised an error", every_s=SAID_EVERY_S)
+
+    def begin(self, name: str, parent: str, facts: Mapping[str, Any], *, link: str = "") -> Span:
+        with self.guard():
+            begun = self._tracing.begin(name, parent, facts, link=link)
+            return _GuardedSpan(begun, begun.traceparent, self.guard)
+        return NoSpan(parent)
+
+    @contextmanager
+    def current(self, span: Span) -> Iterator[None]:
+        with ExitStack() as stack:
+            if isinstance(span, _GuardedSpan):
+                with self.guard():
+                    entered = self._tracing.current(span.inner)
+                    entered.__enter__()
+                    stack.push(partial(self._exit, entered))
+            yield
+
+    def _exit(self, entered: AbstractContextManager[None], *raised: Any) -> bool:
+        with self.guard():
+            entered.__exit__(*raised)
+        return False
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Log what a user's code raises, unless a person interrupts the program."""
+        try:
+            yield
+        except BaseException as error:
+            if interrupted(error):
+                raise
+            self._pace.say(error=described(error), stack=stack_of(error))
+
+    def flush(self) -> None:
+        """Write the line that is held back."""
+        self._pace.flush()
+
+
+class _GuardedSpan:
+    """A span of `_Guarded`."""
+
+    def __init__(self, inner: Span, traceparent: str, guard: Callable[[], AbstractContextManager[None]]) -> None:
+        self.inner: Final = inner
+        self.traceparent: Final = traceparent
+        self._guard: Final = guard
+
+    def fail(self, message: str) -> None:
+        with self._guard():
+            self.inner.fail(message)
+
+    def end(self) -> None:
+        with self._guard():
+            self.inner.end()
+
+
 class Spans:
-    """The spans of the workflows that this process starts and runs."""
+    """The spans of the workflows that this process starts and runs. A source of spans that raises an error holds up none of them."""
 
     def __init__(self, tracing: Tracing | None = None) -> None:
-        self._tracing: Final = tracing or installed()
+        self._tracing: Final = _Guarded(tracing or installed())
         self._running: Final[dict[str, Span]] = {}
+
+    def flush(self) -> None:
+        """Write the log line that is held back, at the end of the worker."""
+        self._tracing.flush()
 
     def start(self, name: str, id: str, *, parent: str = "", link: str = "") -> str:
         """Record the start of a workflow; return the context to start it with."""

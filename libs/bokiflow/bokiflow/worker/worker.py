@@ -278,6 +278,7 @@ class Worker:
             await self.cancelled.ended([*ending, *self.cancelled.tasks])
         finally:
             self.failed_attempts.flush()
+            self.spans.flush()
             if isinstance(self.bodies, ThreadBodies):
                 self.bodies.flush()
             self.flow.results.follow_all()

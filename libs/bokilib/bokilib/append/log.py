@@ -29,6 +29,7 @@ from bokilib.records import events as records
 from bokilib.records.conflict_rules import Expected, Moved, moved
 from bokilib.records.contribution import Contribution, Origin, check_fits, check_part, identity_of
 from bokilib.records.events import Envelope, Event
+from bokilib.stacks import text_of
 
 INCARNATION_BYTES: Final = 12
 REMEMBERED: Final = 256
@@ -143,7 +144,7 @@ class Log:
         """Return the data of a record with these events.
 
         Raises:
-            PayloadHookFailed: the payload hook raised an error.
+            PayloadHookFailed: the payload hook raised an error, or returned something else than bytes.
         """
         if self._hook is None:
             return records.encode(self.by, seen, events)
@@ -154,6 +155,7 @@ class Log:
             if _passes(error):
                 raise
             raise _hook_error(error, self._hook.name, "to seal a record") from error
+        _check_bytes(sealed, self._hook.name, "to seal a record")
         return records.encode_hooked(self.by, seen, self._hook.name, sealed)
 
     async def append(
@@ -247,7 +249,7 @@ class Log:
             ForeignRecord: no library wrote the record.
             UnknownEvent: a later version wrote it.
             NoPayloadHook: it was sealed by a hook that this log was not given.
-            PayloadHookFailed: the payload hook raised an error.
+            PayloadHookFailed: the payload hook raised an error, or returned something else than bytes.
         """
         self._clock.observe(record.time_ms, asyncio.get_running_loop().time())
         envelope = records.open_record(record.seqnum, record.data)
@@ -268,6 +270,7 @@ class Log:
             if _passes(error):
                 raise
             raise _hook_error(error, hooked.hook, f"to open record {record.seqnum}", seqnum=record.seqnum) from error
+        _check_bytes(opened, hooked.hook, f"to open record {record.seqnum}", seqnum=record.seqnum)
         return records.with_events(record.seqnum, envelope, opened)
 
     def now_ms(self) -> int:
@@ -318,8 +321,17 @@ def _passes(error: BaseException) -> bool:
 
 def _hook_error(error: BaseException, hook: str, call: str, **facts: int) -> PayloadHookFailed | PayloadHookUnavailable:
     kind = PayloadHookUnavailable if isinstance(error, OSError) else PayloadHookFailed
-    text = f"payload hook {hook!r} was called {call} and raised {type(error).__name__}: {error}"
+    text = f"payload hook {hook!r} was called {call} and raised {type(error).__name__}: {text_of(error)}"
     return kind(text, hook=hook, **facts)
+
+
+def _check_bytes(made: object, hook: str, call: str, **facts: int) -> None:
+    """Check what a payload hook returned. Raises PayloadHookFailed."""
+    if not isinstance(made, (bytes, bytearray, memoryview)):
+        found = type(made).__name__
+        raise PayloadHookFailed(
+            f"payload hook {hook!r} was called {call}: expected bytes, found {found}", hook=hook, **facts
+        )
 
 
 async def _final_outcome(ticket: TicketPort) -> boki.Outcome:

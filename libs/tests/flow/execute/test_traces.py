@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -138,3 +141,57 @@ def test_without_open_telemetry_contexts_are_handed_on() -> None:
     with spans.body("x", "step", "charge", "0:1") as span:
         span.fail("no")
     spans.end("x")
+
+
+class BrokenSpan:
+    def __init__(self, breaks: str) -> None:
+        self._breaks = breaks
+
+    @property
+    def traceparent(self) -> str:
+        if self._breaks == "traceparent":
+            raise RuntimeError("no context")
+        return ""
+
+    def fail(self, message: str) -> None:
+        if self._breaks == "fail":
+            raise SystemExit(3)
+
+    def end(self) -> None:
+        if self._breaks == "end":
+            raise RuntimeError("the queue is full")
+
+
+class BrokenTracing:
+    """A source of spans with a mistake at one place."""
+
+    def __init__(self, breaks: str) -> None:
+        self._breaks = breaks
+
+    def begin(self, name: str, parent: str, facts: Mapping[str, Any], *, link: str = "") -> BrokenSpan:
+        if self._breaks == "begin":
+            raise RuntimeError("no exporter")
+        return BrokenSpan(self._breaks)
+
+    @contextmanager
+    def current(self, span: BrokenSpan) -> Iterator[None]:
+        if self._breaks == "enter":
+            raise RuntimeError("no context")
+        try:
+            yield
+        finally:
+            if self._breaks == "exit":
+                raise RuntimeError("no context")
+
+
+@pytest.mark.parametrize("breaks", ["begin", "traceparent", "enter", "exit", "fail", "end"])
+async def test_spans_that_raise_hold_up_nothing(
+    cluster: MemoryCluster, breaks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder()
+    tracing: Any = BrokenTracing(breaks)
+    async with working(cluster, recorder.app, tracing=tracing) as worker, asyncio.timeout(30):
+        assert await (await worker.start(recorder.checkout.call(5), id="x")).result() == 10
+        with pytest.raises(ValueError, match="too much"):
+            await (await worker.start(recorder.checkout.call(500), id="y")).result()
+    assert "span not recorded: its maker raised an error" in capsys.readouterr().err

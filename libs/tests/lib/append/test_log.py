@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from typing import Any
 
 import pytest
 
@@ -211,6 +212,28 @@ async def test_whatever_a_hook_raises_at_a_record_is_an_error_of_that_record(
     with pytest.raises(PayloadHookFailed, match=f"to open record {seqnum}") as raised:
         await ids_of(book, Log(book, hook=Broken()))
     assert raised.value.__cause__ is error and raised.value.seqnum == seqnum
+
+
+@pytest.mark.parametrize("made", [None, "text", 5, [b"a"]])
+async def test_a_hook_that_returns_no_bytes_is_an_error(book: boki.Book, made: Any) -> None:
+    """Of a branch without `return`, for one: nobody could read the record ever again."""
+
+    class SealsNothing(Zipped):
+        async def seal(self, events: bytes) -> bytes:
+            return made  # type: ignore[no-any-return]
+
+    class OpensNothing(Zipped):
+        async def open(self, sealed: bytes) -> bytes:
+            return made  # type: ignore[no-any-return]
+
+    log, found = Log(book, hook=SealsNothing()), type(made).__name__
+    with pytest.raises(PayloadHookFailed, match=f"to seal a record: expected bytes, found {found}"):
+        await log.append(did("x"))
+    assert log.appends == 0
+    seqnum = await Log(book, hook=Zipped()).append(did("x"))
+    with pytest.raises(PayloadHookFailed, match=f"to open record {seqnum}: expected bytes, found {found}") as raised:
+        await ids_of(book, Log(book, hook=OpensNothing()))
+    assert raised.value.seqnum == seqnum
 
 
 async def test_a_cancelled_call_of_a_hook_is_cancelled(book: boki.Book) -> None:
