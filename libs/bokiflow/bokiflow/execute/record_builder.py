@@ -174,7 +174,8 @@ class RecordBuilder:
                 self._host.lost(place.partition, child.claim)
             if place.fence in moved:
                 del self._children[number]
-                if not await inspection.is_child(self._host.log, child.started.id, self.place.id, child.key):
+                here = (self.place.id, child.key, self._start)
+                if not await inspection.is_child(self._host.log, child.started.id, *here):
                     taken.append((child.key, child.started.id))
         return taken
 

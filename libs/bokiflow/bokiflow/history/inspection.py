@@ -396,14 +396,18 @@ async def whole_history(log: Log, id: str, *, consistency: ConsistencyName = "se
     return await history(log, id, await log.book.now(consistency=consistency))
 
 
-async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
-    """Return True if the workflow with this id was started by that call of that parent."""
+async def is_child(log: Log, id: str, parent: str, key: str, after: int) -> bool:
+    """Return True if the workflow with this id was started by that call of that parent.
+
+    Args:
+        after: the seqnum of the parent's start. A child from before it is that of an earlier workflow with the parent's id.
+    """
     state = await newest(log, id)
     there = None if state is None else state.ended
-    if there is not None and there.group:
-        return (there.parent, there.parent_key) == (parent, key)
+    if state is not None and state.start and there is not None and there.group:
+        return state.start > after and (there.parent, there.parent_key) == (parent, key)
     began = await first(log, id)
-    return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
+    return began is not None and began[0] > after and (began[1].parent, began[1].parent_key) == (parent, key)
 
 
 async def started_call(log: Log, id: str, state: InstanceState) -> StartedCall | None:

@@ -570,3 +570,39 @@ async def test_upkeep_leaves_out_only_partitions_that_a_program_cannot_read(
         assert await rows(book, tags.flow_part("shop", there)), "what it cannot read stays"
         others = {tags.partition_of(id) for id in ids} - {there}
         assert not [one for one in others if await rows(book, tags.flow_part("shop", one))]
+
+
+async def test_a_child_of_a_forgotten_workflow_is_not_that_of_the_next_one_with_its_id(
+    cluster: MemoryCluster, clock: SetClock
+) -> None:
+    app, began = App("shop"), list[tuple[str, int]]()
+
+    @app.workflow
+    async def stubborn(number: int) -> int:
+        began.append((bokiflow.workflow_id(), number))
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await bokiflow.recv("go")
+                return number
+
+    @app.workflow
+    async def parent(number: int) -> int:
+        task = asyncio.create_task(stubborn(number))
+        if number == 1:
+            await bokiflow.recv("leave")
+            return 0
+        return await task
+
+    async with working(cluster, app, retention_s=2 * 86_400) as worker:
+        handle = await worker.start(parent.call(1), id="x")
+        await until(lambda: bool(began))
+        await handle.signal("leave")
+        assert await handle.result() == 0
+        while await worker.flow.known("x") is not None:
+            await later(worker, clock, DAY_MS)
+        again = await worker.start(parent.call(2), id="x")
+        ((child, _),) = began
+        with pytest.raises(IdReused, match=child):
+            await again.result()
+        await worker.handle(child).signal("go")
+        assert await worker.handle(child).result() == 1
