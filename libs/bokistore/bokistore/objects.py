@@ -9,11 +9,12 @@ collection from `create` or `put` until `delete`, and a scan in a serializable t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
 from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
+from bokilib.iteration import Iteration
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import Json, JsonObject, copy_json, from_json, stored_json
@@ -167,8 +168,19 @@ class StoreObject:
 
     # -- over time
 
-    def watch(self, *, start: int | None = None) -> AsyncIterator[Watched]:
-        """Iterate over changes as they happen, from now on or from a seqnum: `async for change in x.watch()`."""
+    def watch(self, *, start: int | None = None) -> Iteration[Watched]:
+        """Return an iterator over changes as they happen: `async for change in x.watch()`. It never ends, unless it is closed.
+
+        An `anext` that is cancelled, as by `asyncio.wait_for`, loses no change: the next one continues.
+
+        Args:
+            start: the first seqnum whose change is wanted; default: what comes after the first `anext` was called.
+
+        Raises:
+            Trimmed: what the object was before `start` is no longer kept.
+            IteratorBusy: another task waits for the next change of this iterator.
+            ClosedError: the client is closed.
+        """
         return inspection.watch(self._views, self.name, start)
 
     async def history(
@@ -244,20 +256,27 @@ class Collection(Generic[T]):
         directories = await self._commits.views.directories(self.name, at, consistency)
         return sorted(id for directory in directories for id in directory.ids)
 
-    async def scan(
-        self, *, at: int | None = None, consistency: ConsistencyName = "session"
-    ) -> AsyncIterator[tuple[str, T]]:
-        """Iterate over the ids and values of one snapshot, in the order of the ids."""
+    def scan(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> Iteration[tuple[str, T]]:
+        """Iterate over the ids and values of one snapshot, in the order of the ids. An `anext` that is cancelled loses none."""
         views = self._commits.views
-        snapshot = Snapshot(views, at or await views.log.book.now(consistency=consistency))
-        ids = await snapshot.ids(self.name)
-        for start in range(0, len(ids), SCANNED_AT_ONCE):
-            some = ids[start : start + SCANNED_AT_ONCE]
+        snapshot: Snapshot | None = None
+        left: list[str] | None = None
+
+        async def more() -> list[tuple[str, T]] | None:
+            nonlocal snapshot, left
+            if snapshot is None:
+                snapshot = Snapshot(views, at or await views.log.book.now(consistency=consistency))
+            if left is None:
+                left = await snapshot.ids(self.name)
+            if not left:
+                return None
+            some = left[:SCANNED_AT_ONCE]
             values = await snapshot.values([object_name(self.name, id) for id in some])
-            for id, value in zip(some, values, strict=True):
-                typed = self.of(value)
-                if typed is not None:
-                    yield id, typed
+            typed = [(id, self.of(value)) for id, value in zip(some, values, strict=True)]
+            left = left[SCANNED_AT_ONCE:]
+            return [(id, value) for id, value in typed if value is not None]
+
+        return Iteration(more)
 
     def of(self, value: JsonObject | None) -> T | None:
         """Convert a stored object to the collection's type. Raises NotEncodable."""

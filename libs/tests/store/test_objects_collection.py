@@ -10,6 +10,7 @@ import pytest
 import boki
 from bokilib.errors import NotEncodable
 from bokistore import AlreadyExists, BokiStore, NoSuchObject, Transaction
+from libs.tests.cutting import cut_everywhere
 from libs.tests.store.conftest import Another
 
 
@@ -118,3 +119,10 @@ async def test_a_value_has_to_be_an_object_and_what_is_stored_has_to_fit(store: 
         await users.get("odd")
     with pytest.raises(boki.InvalidArgument):
         store.collection("a/b", User)
+
+
+async def test_a_scan_whose_calls_are_cut_after_any_turn_loses_no_value(store: BokiStore) -> None:
+    users = store.collection("user", User)
+    for number in range(5):
+        await users.create(f"u{number}", User("x", number))
+    assert [value.age for _, value in await cut_everywhere(users.scan(), 5)] == [0, 1, 2, 3, 4]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import boki
@@ -19,6 +18,7 @@ from bokiflow.model.flow_events import PICKER, Cancelled, Checkpointed, Emitted,
 from bokiflow.model.outcomes import as_json, cancellation_text, error_of, missing_class
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
+from bokilib.iteration import Iteration, of_records, once
 from bokilib.records import tags
 from bokilib.records.codec import Json, copy_json
 
@@ -130,13 +130,13 @@ class Handle(Generic[R]):
             raise _missing(self.id)
         return status_of(found.ended, found.blocked)
 
-    def steps(self) -> AsyncIterator[Done]:
-        """Yield the steps and received events of the workflow's newest run.
+    def steps(self) -> Iteration[Done]:
+        """Return an iterator over the steps and received events of the workflow's newest run.
 
         Raises:
             Trimmed: the workflow ended, and its history is not kept any more.
         """
-        return inspection.done(self._flow.log, self.id)
+        return once(lambda: inspection.done(self._flow.log, self.id))
 
     async def signal(self, topic: str, value: object = None) -> None:
         """Send a value to the workflow: `recv(topic)` in its code returns it, once. A workflow that has ended receives nothing.
@@ -235,30 +235,41 @@ class Handle(Generic[R]):
         if found.ended is None:
             await self._flow.log.append(records.send(records.InstanceStreams(self.id, self._flow.group), event))
 
-    async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
-        """Yield the values that the workflow emits under a topic, from the first on.
+    def events(self, topic: str, *, follow: bool = True) -> Iteration[Json]:
+        """Return an iterator over the values that the workflow emits under a topic, from the first on.
+
+        An `anext` that is cancelled, as by `asyncio.wait_for`, loses no value: the next one continues.
 
         Args:
             topic: the topic.
-            follow: also wait for later values; the iteration never ends.
+            follow: also wait for later values; the iteration never ends, unless it is closed.
 
         Raises:
             InvalidArgument: the topic is no text.
+            IteratorBusy: another task waits for the next value of this iterator.
+            ClosedError: the client is closed.
         """
         records.check_text("a topic", topic)
         log, last = self._flow.log, 0
-        async for item in log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow):
+
+        async def values_of(item: boki.Record | boki.Gap) -> list[Json]:
+            nonlocal last
             if isinstance(item, boki.Gap):
-                continue
+                return []
+            values: list[object] = []
+            upto = last
             for event in PICKER.of(item.seqnum, await log.open(item), about=self.id):
                 if isinstance(event, Emitted) and event.topic == topic:
-                    last = item.seqnum
-                    yield cast(Json, event.value)
-                elif isinstance(event, Checkpointed) and event.covers > last:
-                    for seqnum, value in await _emitted(log, self.id, topic):
-                        if last < seqnum <= event.covers:
-                            yield cast(Json, value)
-                    last = event.covers
+                    upto = item.seqnum
+                    values.append(event.value)
+                elif isinstance(event, Checkpointed) and event.covers > upto:
+                    emitted = await _emitted(log, self.id, topic)
+                    values += [value for seqnum, value in emitted if upto < seqnum <= event.covers]
+                    upto = event.covers
+            last = upto
+            return cast(list[Json], values)
+
+        return of_records(log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow), values_of)
 
 
 async def _emitted(log: Log, id: str, topic: str) -> list[tuple[int, object]]:

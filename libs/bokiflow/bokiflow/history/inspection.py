@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -507,15 +507,14 @@ async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tupl
     return tuple(waits), tuple(one.name for one in held_now)
 
 
-async def done(log: Log, id: str) -> AsyncIterator[Done]:
-    """Yield the events of a workflow since its start or last restart, in the order of the log. Raises Trimmed."""
+async def done(log: Log, id: str) -> list[Done]:
+    """Return the events of a workflow since its start or last restart, in the order of the log. Raises Trimmed."""
     found = await whole_history(log, id)
-    for one in found.records:
-        for event in (*one.own, *one.incoming):
-            yield _done(one.seqnum, one.time_ms, event)
+    done = [_done(one.seqnum, one.time_ms, event) for one in found.records for event in (*one.own, *one.incoming)]
     state = await newest(log, id)
     if state is not None and state.ended is not None and state.ended.start == found.start:
-        yield _done(state.claim, state.ended.at_ms, state.ended)
+        done.append(_done(state.claim, state.ended.at_ms, state.ended))
+    return done
 
 
 def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:

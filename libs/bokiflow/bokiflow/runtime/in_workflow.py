@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
@@ -13,6 +14,7 @@ from bokiflow.model.records import check_attributes, check_short_text, check_tim
 from bokiflow.runtime.calls import Call, check_call, context
 from bokiflow.runtime.instance import Instance
 from bokiflow.runtime.transactional import TX, TransactionalStore
+from bokilib.iteration import Iteration
 from bokilib.records.codec import Json
 
 P = ParamSpec("P")
@@ -169,19 +171,38 @@ def random() -> float:
     return _instance().random()
 
 
-async def as_completed(waits: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
-    """Yield results in the order of completion. Leaving the loop early cancels the rest.
+def as_completed(waits: Iterable[Coroutine[Any, Any, T]]) -> Iteration[T]:
+    """Return an iterator over results in the order of completion. Leaving the loop early cancels the rest, and so does an error.
 
     async for receipt in bokiflow.as_completed([charge(one), charge(two)]): ...
+
+    An `anext` that is cancelled, as by `asyncio.timeout`, cancels nothing else: the next one continues.
     """
-    tasks: set[asyncio.Task[T]] = set()
-    for one in waits:
-        tasks.add(asyncio.create_task(one))
-    try:
-        while tasks:
-            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
-    finally:
-        for task in tasks:
+    rest: set[asyncio.Task[T]] | None = None
+    ended: deque[asyncio.Task[T]] = deque()
+
+    async def more() -> list[T] | None:
+        nonlocal rest
+        if rest is None:
+            rest = set()
+            for one in waits:
+                rest.add(asyncio.create_task(one))
+        if not ended:
+            if not rest:
+                return None
+            done, rest = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
+            ended.extend(done)
+        try:
+            return [ended.popleft().result()]
+        except BaseException:
+            ended.clear()
+            release()
+            raise
+
+    def release() -> None:
+        nonlocal rest
+        rest, left = set(), rest or set()
+        for task in left:
             task.cancel()
+
+    return Iteration(more, release=release)

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 import boki
 from boki_common.errors import Trimmed
 from bokilib.append.log import Log, Read
+from bokilib.iteration import Iteration, of_records
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.retention.checkpoint_rules import CheckpointPart, WholeCheckpoint, newest_first
@@ -160,7 +161,7 @@ class CheckpointReads:
         newest = await self.newest(subjects, at, consistency)
         return await _together([self._bucket(*pair, at) for pair in zip(subjects, newest, strict=True)])
 
-    async def each(
+    def each(
         self,
         view: View,
         start: int,
@@ -168,8 +169,8 @@ class CheckpointReads:
         *,
         stop: int | None = None,
         follow: bool = False,
-    ) -> AsyncIterator[Step]:
-        """Yield an object before and after each of its records.
+    ) -> Iteration[Step]:
+        """Return an iterator over an object before and after each of its records.
 
         Args:
             view: the object below the first record.
@@ -178,19 +179,24 @@ class CheckpointReads:
             stop: the first seqnum to leave out.
             follow: whether to wait for records to come.
         """
-        async for item in self._log.book.read(tags.store_object(view.name), start=start, stop=stop, follow=follow):
+
+        async def steps_of(item: boki.Record | boki.Gap) -> list[Step]:
+            nonlocal view
             if isinstance(item, boki.Gap):
                 after = await missed(view)
                 if after is None:
-                    continue
+                    return []
                 step = Step(view, after, (), None)
             elif item.seqnum > view.seen:
                 read = Read(item, await self._log.open(item))
                 step = Step(view, *after_read(view, read), read)
             else:
-                continue
-            yield step
+                return []
             view = step.after
+            return [step]
+
+        records = self._log.book.read(tags.store_object(view.name), start=start, stop=stop, follow=follow)
+        return of_records(records, steps_of)
 
     async def _object(self, name: str, newest: NewestRecords, at: int | None, *, counted: bool) -> View:
         """Return the view folded from the nearest base."""

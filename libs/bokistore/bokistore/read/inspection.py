@@ -8,7 +8,7 @@ known state to the current one. States that it computes from changes stay right,
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
 from bokilib.errors import ForeignRecord, UnknownEvent
+from bokilib.iteration import Iteration
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 from bokilib.records.codec import JsonObject
@@ -23,7 +24,7 @@ from bokistore.model import fold
 from bokistore.model.directory_rules import Subject, subjects_of
 from bokistore.model.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
 from bokistore.model.operations import AnyOperation, Change, differences
-from bokistore.read.checkpoint_reads import view_in
+from bokistore.read.checkpoint_reads import Step, view_in
 from bokistore.read.snapshot_reads import Views, whole_value
 
 STEPS: Final = 1_000
@@ -160,19 +161,50 @@ async def diff(views: Views, name: str, before: int, after: int | None, consiste
     return differences(old.content, new.content)
 
 
-async def watch(views: Views, name: str, start: int | None) -> AsyncIterator[Watched]:
-    """Yield the changes of an object. See `StoreObject.watch`."""
+def watch(views: Views, name: str, start: int | None) -> Iteration[Watched]:
+    """Return an iterator over the changes of an object. See `StoreObject.watch`."""
+    watcher = _Watcher(views, name, start)
+    return Iteration(watcher.more, release=watcher.release)
 
-    async def now(view: fold.View) -> fold.View | None:
-        newest = await views.one(name)
+
+class _Watcher:
+    """The place from which an object is watched, which a call that is cancelled does not move, and its changes from there on."""
+
+    def __init__(self, views: Views, name: str, start: int | None) -> None:
+        self._views = views
+        self._name = name
+        self._start = start
+        self._now: asyncio.Task[int] | None = None
+        self._steps: Iteration[Step] | None = None
+
+    async def more(self) -> list[Watched]:
+        """Wait for the next record of the object; return its change, if it changes the object."""
+        if self._steps is None:
+            snapshot = await self._snapshot()
+            base = await self._views.one(self._name, snapshot) if snapshot else fold.gone(self._name, 0)
+            self._steps = self._views.checkpoints.each(base, snapshot + 1, self._current, follow=True)
+        before, after, _, read = await anext(self._steps)
+        if (after.exists, after.value) == (before.exists, before.value):
+            return []
+        changes = differences(before.content, after.content)
+        return [Watched(after.seen, whole_value(before), whole_value(after), changes, resync=read is None)]
+
+    async def _snapshot(self) -> int:
+        """Return the place below the first change. It is asked for once, also if the first calls are cancelled."""
+        if self._start is not None:
+            return max(self._start - 1, 0)
+        if self._now is None or (self._now.done() and (self._now.cancelled() or self._now.exception() is not None)):
+            self._now = asyncio.get_running_loop().create_task(self._views.log.book.now())
+        return await asyncio.shield(self._now)
+
+    async def _current(self, view: fold.View) -> fold.View | None:
+        newest = await self._views.one(self._name)
         return newest if newest.seen > view.seen else None
 
-    snapshot = start - 1 if start is not None and start > 1 else await views.log.book.now()
-    base = await views.one(name, snapshot)
-    async for before, after, _, read in views.checkpoints.each(base, snapshot + 1, now, follow=True):
-        if (after.exists, after.value) != (before.exists, before.value):
-            changes = differences(before.content, after.content)
-            yield Watched(after.seen, whole_value(before), whole_value(after), changes, resync=read is None)
+    def release(self) -> None:
+        """Cancel the question for the place."""
+        if self._now is not None:
+            self._now.cancel()
 
 
 def _changes(event: AnyEvent, name: str) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import Flow, NoSuchWorkflow, Worker
+from libs.tests.cutting import cut_everywhere
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
 
@@ -35,6 +36,34 @@ async def test_a_handle_has_what_was_done_and_what_is_emitted(shop: Shop, worker
     assert await untyped.result() == ["a", "b"]
     await handle.signal("go", "late")
     assert [one.kind async for one in handle.steps()] == kinds, "what has ended receives nothing"
+
+
+async def test_a_call_for_the_next_value_that_is_cut_after_any_turn_loses_none(shop: Shop, worker: Worker) -> None:
+    handle = await worker.start(shop.wait.call(5), id="x")
+    for number in range(5):
+        await handle.signal("go", number)
+    await handle.result()
+    assert await cut_everywhere(handle.events("got"), 5) == [0, 1, 2, 3, 4]
+    assert await cut_everywhere(handle.events("got", follow=False), 5) == [0, 1, 2, 3, 4]
+    steps = [one async for one in handle.steps()]
+    assert await cut_everywhere(handle.steps(), len(steps)) == steps
+
+
+async def test_values_end_when_the_iterator_is_closed_and_fail_when_the_client_is(
+    shop: Shop, worker: Worker, cluster: MemoryCluster
+) -> None:
+    handle = await worker.start(shop.wait.call(1), id="x")
+    closed = handle.events("got")
+    following = asyncio.ensure_future(anext(closed, None))
+    await asyncio.sleep(0)
+    await closed.aclose()
+    assert await following is None
+    client = await cluster.connect()
+    following = asyncio.ensure_future(anext(Flow(shop.app, client.book("shop")).handle("x").events("got"), None))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(boki.ClosedError):
+        await following
 
 
 async def test_a_handle_elsewhere_gets_the_result(cluster: MemoryCluster) -> None:

@@ -13,9 +13,10 @@ import boki
 import boki.sync
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, NotInWorkflow, Worker
+from bokiflow import App, NotInWorkflow, Worker, replayer
 from bokiflow.errors import OnlyInSteps
 from bokiflow.runtime import in_workflow
+from bokiflow.testing import LoopClock, in_virtual_time, replays_everywhere
 from bokilib.append.log import Log
 from bokiqueue import Queue
 from bokistore import BokiStore, Transaction
@@ -153,6 +154,76 @@ async def test_results_come_in_the_order_in_which_they_ended(cluster: MemoryClus
         assert await handle.result() == [2, 0, 1]
         gates[0].clear()
         assert await (await worker.start(flow.call(True), id="y")).result() == [1]
+
+
+@in_virtual_time
+async def test_a_wait_for_the_next_result_that_is_cut_cancels_nothing_else() -> None:
+    """A replay does the same: leaving the loop cancels the rest before the code continues."""
+    app = App("shop")
+    ended: list[int] = []
+
+    async def one(seconds: int) -> int:
+        try:
+            async with asyncio.timeout(seconds):
+                await bokiflow.recv("never")
+        except TimeoutError:
+            pass
+        finally:
+            ended.append(seconds)
+        return seconds
+
+    @app.step
+    async def note(number: int) -> int:
+        return number
+
+    @app.workflow
+    async def flow() -> list[int]:
+        found, cuts = [], 0
+        results = bokiflow.as_completed([one(seconds) for seconds in (9, 3, 20, 30)])
+        while len(found) < 2:
+            try:
+                found.append(await asyncio.wait_for(anext(results), 2))
+            except TimeoutError:
+                cuts += 1
+        ended.clear()
+        del results
+        await asyncio.sleep(0)
+        return [*found, cuts, *sorted(ended), await note(1)]
+
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, app) as worker:
+        handle = await worker.start(flow.call(), id="x")
+        assert await handle.result() == [3, 9, 3, 20, 30, 1]
+        history = await replayer.export(worker.flow.log, "x")
+        assert await replays_everywhere(app, history)
+
+
+async def test_a_result_that_is_an_error_ends_the_iteration_and_cancels_the_rest(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    cancelled: list[int] = []
+
+    async def fails() -> int:
+        raise ValueError("no")
+
+    async def waits() -> int:
+        try:
+            await bokiflow.recv("never")
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+        return 0
+
+    @app.workflow
+    async def flow() -> tuple[str, int | None, int]:
+        results = bokiflow.as_completed([waits(), fails()])
+        try:
+            await anext(results)
+        except ValueError as error:
+            await asyncio.sleep(0)
+            return str(error), await anext(results, None), len(cancelled)
+        return "", 0, 0
+
+    async with working(cluster, app) as worker:
+        assert await (await worker.start(flow.call(), id="x")).result() == ("no", None, 1)
 
 
 async def _child(number: int, /) -> int:
