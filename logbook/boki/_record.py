@@ -72,9 +72,9 @@ class Gap(msgspec.Struct, frozen=True):
                 "why), or are stored so that nobody can read them",
                 **facts,
             )
+        where = f"book {self.book!r}" if self.tag is None else f"stream {self.tag!r} of book {self.book!r}"
         return Trimmed(
-            f"book {self.book!r} is trimmed below {self.last + 1}: what was there from {self.first} on is not known any "
-            f"more; read from {self.last + 1} on",
+            f"what this read asks for from {self.first} on in {where} is trimmed below {self.last + 1}; read from {self.last + 1} on",
             **facts,
         )
 

@@ -74,7 +74,7 @@ class StoreObject:
             consistency: as in `boki.Book.read_next`.
 
         Raises:
-            Trimmed: the history at `at` is no longer kept.
+            Trimmed: what the object was at `at` is no longer kept; it is kept from `error.mark` on.
             InvalidArgument: the path is not valid.
         """
         return value_at(await self.view(at, consistency), path, default)

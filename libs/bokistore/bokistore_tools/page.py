@@ -124,7 +124,10 @@ async def _state(store: BokiStore, name: str, known: Newest, at: int) -> JsonObj
     if versions and not known.older and versions[0].kind != CHECKPOINT:
         return MISSING  # it begins with them
     if versions and not known.older:
-        raise Trimmed(f"{name!r} is not kept below {versions[0].seqnum}", mark=versions[0].seqnum)
+        kept = versions[0].seqnum
+        raise Trimmed(
+            f"expected object {name!r} as of {at}, found that it is kept from {kept} on", mark=kept, object=name
+        )
     return (await store.views.one(name, at)).content if at else MISSING
 
 

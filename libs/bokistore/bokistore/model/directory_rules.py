@@ -151,6 +151,13 @@ class Subject(NamedTuple):
             return tags.store_directory_checkpoint(self.collection, self.bucket)
         return tags.store_checkpoint(self.name)
 
+    @property
+    def text(self) -> str:
+        """The subject in an error."""
+        if self.collection:
+            return f"bucket {self.bucket} of the collection {self.collection!r}"
+        return f"object {self.name!r}"
+
 
 def of_bucket(collection: str, bucket: int) -> Subject:
     """Return the subject of a bucket."""

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
 
 import boki
-from boki_common.errors import Trimmed
+from boki_common.errors import BokiError, Trimmed
 from bokilib.append.log import Log, Read
 from bokilib.iteration import Iteration, of_records
 from bokilib.ports import ConsistencyName
@@ -137,7 +138,8 @@ class CheckpointReads:
             counted: whether to fold from checkpoints alone, so that what lies above them is counted again.
 
         Raises:
-            Trimmed: the history at the place is no longer kept, or a checkpoint came between the queries.
+            Trimmed: the history of an object at the place is no longer kept, or a checkpoint came between the queries. Its `object` is
+                the name, its `mark` the place from which on the object is kept.
             HistoryMissing: records of an object are trimmed without a checkpoint.
             Lost: the log has lost records of an object.
         """
@@ -151,7 +153,7 @@ class CheckpointReads:
                 continue
             view = None if counted else self._in_aux_data(name, one.record)
             if view is None:
-                folds.append(self._object(name, one, at, counted=counted))
+                folds.append(self._naming(Subject(name), at, self._object(name, one, at, counted=counted)))
             found.append(KnownView(view, max(view.seen, seen)) if view is not None else None)
         folded = (KnownView(view, max(view.seen, seen)) for view in await _together(folds))
         return [known if known is not None else next(folded) for known in found]
@@ -159,7 +161,8 @@ class CheckpointReads:
     async def buckets(self, subjects: Sequence[Subject], at: int, consistency: ConsistencyName) -> list[Directory]:
         """Return buckets of directories as of a place. Raises as `objects`."""
         newest = await self.newest(subjects, at, consistency)
-        return await _together([self._bucket(*pair, at) for pair in zip(subjects, newest, strict=True)])
+        pairs = zip(subjects, newest, strict=True)
+        return await _together([self._naming(subject, at, self._bucket(subject, one, at)) for subject, one in pairs])
 
     def each(
         self,
@@ -287,7 +290,8 @@ class CheckpointReads:
             if len(subjects) > 1:  # as of a place they may be read apart
                 each = await asyncio.gather(*(self.newest([subject], at, consistency) for subject in subjects))
                 return [one for found in each for one in found]
-            return [await self._without_checkpoint(subjects[0], at, consistency)]
+            (subject,) = subjects
+            return [await self._naming(subject, at, self._without_checkpoint(subject, at, consistency))]
 
     async def _newest(
         self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName
@@ -307,8 +311,49 @@ class CheckpointReads:
         """
         record = await self._log.book.read_prev(subject.stream, at_most=at, consistency=consistency)
         if record is None:
-            raise Trimmed(f"what {subject.name!r} was as of {at} is not kept any more", mark=at, object=subject.name)
+            raise Trimmed(f"neither a record nor a checkpoint of {subject.text} is kept as of {at}", mark=at)
         return NewestRecords(record, None)
+
+    async def _naming(self, subject: Subject, at: int | None, read: Awaitable[T]) -> T:
+        """Await a read of a subject. Raises Trimmed with the subject's name, and the place from which on it is kept."""
+        try:
+            return await read
+        except Trimmed as trimmed:
+            facts = {**trimmed.facts, "object": subject.name}
+            if at is None:
+                text = f"expected {subject.text} as of now, found that its records were replaced while they were read: read it again"
+                raise Trimmed(text, **facts) from trimmed
+            kept = await self._kept_from(subject)
+            if kept is None:
+                text = (
+                    f"expected {subject.text} as of {at}, found that nothing is kept of it: if it existed, it was deleted since, and "
+                    "that was forgotten. Read it as of now"
+                )
+                raise Trimmed(text, **facts) from trimmed
+            seqnum, time_ms = kept
+            since = datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+            text = (
+                f"expected {subject.text} as of {at}, found that it is kept from {seqnum} on, which was ordered at {since}. A checkpoint "
+                f"has replaced what it was before. Read it at {seqnum} or later. The setting `grace_ms` of the programs of a store says "
+                "for how long snapshots stay readable"
+            )
+            raise Trimmed(text, **{**facts, "mark": seqnum, "time_ms": time_ms}) from trimmed
+
+    async def _kept_from(self, subject: Subject) -> tuple[int, int] | None:
+        """Return the place from which on a subject can be read, and when that was ordered; None if nothing is kept or that is unknown."""
+        try:
+            (newest,) = await self._newest([subject], None, "session")
+            oldest: WholeCheckpoint | None = None
+            async for whole in self.wholes(subject, newest.checkpoint):
+                oldest = whole
+            if oldest is not None:
+                return oldest.seqnum, oldest.time_ms
+            async for item in self._log.book.read(subject.stream):
+                if isinstance(item, boki.Record):
+                    return item.seqnum, item.time_ms
+        except BokiError:
+            pass  # the caller says what is known without it
+        return None
 
     async def whole(self, subject: Subject, newest: boki.Record | None) -> WholeCheckpoint | None:
         """Return the newest complete checkpoint at or below a record of the checkpoint stream."""
@@ -407,11 +452,8 @@ class CheckpointReads:
             (after,) = await self.newest([subject], None, "session")
             if after.places != now.places:
                 return
-        what = (
-            f"bucket {subject.bucket} of the collection {subject.collection!r}" if subject.collection else subject.name
-        )
         raise HistoryMissing(
-            f"expected all records of {what!r} or a checkpoint of them, found that what is below {trimmed.mark} was trimmed and no "
+            f"expected all records of {subject.text} or a checkpoint of them, found that what is below {trimmed.mark} was trimmed and no "
             "checkpoint has it. A store never trims so: something else trimmed its streams. Delete the object in a transaction that "
             "does not read it, and write it again",
             object=subject.name,

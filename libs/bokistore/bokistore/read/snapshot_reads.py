@@ -109,7 +109,7 @@ class Views:
         """Return objects, all as of one snapshot, in the order of the names.
 
         Raises:
-            Trimmed: the history at the snapshot is no longer kept.
+            Trimmed: the history at the snapshot is no longer kept of an object, which `error.object` names.
             HistoryMissing: records of an object are trimmed without a checkpoint.
             Lost: the log has lost records of an object.
             InvalidArgument: the snapshot is no place that the session has seen.

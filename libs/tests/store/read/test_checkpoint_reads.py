@@ -187,6 +187,50 @@ async def test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_the
     assert await late.collection("user", dict).ids() == ["ann"]
 
 
+async def test_the_error_names_the_object_and_the_place_from_which_on_it_is_kept(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    """The book and other objects of the same snapshot are not trimmed."""
+    await store.object("sales").set("n", 7)
+    await store.object("busy").set("n", 0)
+    place = await store.log.book.now()
+    for number in range(3):
+        await store.object("busy").set("n", number)
+        assert await store.checkpointer.checkpoint("busy")
+        await time_passes(store, clock, 2 * GRACE_MS)
+    assert await store.checkpointer.trim("busy")
+    late = await another(BARE)
+    await late.log.book.now(consistency="linearizable")
+    async with late.snapshot(at=place) as then:
+        assert await then.value("sales") == {"n": 7}
+        with pytest.raises(
+            boki.Trimmed, match=f"expected object 'busy' as of {place}, found that it is kept from "
+        ) as gone:
+            await then.values(["sales", "busy"])
+    assert gone.value.object == "busy" and gone.value.mark > place
+    assert "which was ordered at 1970-01-01T00:" in str(gone.value) and "grace_ms" in str(gone.value)
+    assert (await late.object("busy").value(at=gone.value.mark)) == {"n": 1}
+    with pytest.raises(boki.Trimmed) as before:
+        await late.object("busy").value(at=gone.value.mark - 1)
+    assert before.value.facts["mark"] == gone.value.mark
+    with pytest.raises(boki.Trimmed, match="object 'busy'"):
+        await anext(late.object("busy").watch(start=place))
+
+
+async def test_the_error_of_an_object_that_was_deleted_and_forgotten_says_so(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    users = store.collection("user", dict)
+    await users.create("ann", {})
+    then = await store.log.book.now()
+    await deleted_and_forgotten(store, clock, "user/ann")
+    late = await another(BARE)
+    await late.log.book.now(consistency="linearizable")
+    with pytest.raises(boki.Trimmed, match="object 'user/ann' as of .*, found that nothing is kept of it") as gone:
+        await late.collection("user", dict).get("ann", at=then)
+    assert gone.value.object == "user/ann"
+
+
 async def test_an_object_that_is_forgotten_and_written_again_during_a_read_is_whole(
     store: BokiStore, another: Another, clock: SetClock
 ) -> None:
