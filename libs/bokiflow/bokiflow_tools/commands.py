@@ -146,7 +146,7 @@ async def _ls(
     *,
     check: bool,
 ) -> int:
-    from bokiflow.client.schedules import NAME
+    from bokiflow.model.schedule_rules import NAME
     from bokiflow_tools.listing import groups_named, listing, newest_of, parse_before
     from bokiflow_tools.living import living
 
@@ -236,7 +236,7 @@ def _register_show(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
-            from bokiflow.client.schedules import NAME
+            from bokiflow.model.schedule_rules import NAME
             from bokiflow_tools.living import living
             from bokiflow_tools.reading import life_of
             from bokiflow_tools.wording import life_facts, life_lines

@@ -52,8 +52,8 @@ def _register_schedules(group: CommandGroup) -> None:
         last.
 
         A schedule is overdue if the time of its next firing has passed and no worker started it: the line says which worker was seen
-        last. With --check that is exit code 1, as is an error that keeps a schedule from starting workflows, or a newest firing that is
-        blocked: standard error names its workflow.
+        last. With --check that is exit code 1, as is an error that keeps a schedule from starting workflows, or a newest firing that
+        failed or is blocked: standard error names its workflow. Of older firings `boki flow ls --status failed` tells.
 
         With --json an object for each with name, group, id (of the workflow that runs the schedule), workflow, args, attributes, cron or
         every_s, timezone, missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and
@@ -114,7 +114,8 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
     from bokiflow import App, Flow
     from bokiflow_tools.living import living
 
-    count, faults, blocked = 0, list[str](), list[str]()
+    count, faults = 0, list[str]()
+    firings: dict[str, list[str]] = {"blocked": [], "failed": []}
     async with opened(invocation, book) as log:
         for one in await _groups(log, group):
             seen = await living(log, one)
@@ -123,8 +124,9 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
                     count += 1
                     if facts["overdue"] or facts["error"]:
                         faults.append(facts["name"])
-                    if firing := _blocked_firing(facts):
-                        blocked.append(firing)
+                    last = facts.get("last")
+                    if last is not None and last["status"] in firings:
+                        firings[last["status"]].append(last["id"])
                     if invocation.json:
                         invocation.emit(facts)
                     else:
@@ -132,17 +134,10 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
     code = end_of_list(invocation, count, f"There are no schedules of {place_text(book, group)}.", check=check)
     if check and faults:
         invocation.say(f"Overdue, or kept from starting anything: {', '.join(map(printable, faults))}.")
-    if check and blocked:
-        invocation.say(
-            f"The newest firing is blocked, `boki flow show` says why: {', '.join(map(printable, blocked))}."
-        )
-    return exit_codes.CHECK_FAILED if check and (faults or blocked) else code
-
-
-def _blocked_firing(facts: dict[str, Any]) -> str:
-    """Return the id of the newest firing of a schedule if it is blocked, else ""."""
-    last = facts.get("last")
-    return str(last["id"]) if last is not None and last["status"] == "blocked" else ""
+    for how, ids in (("is blocked", firings["blocked"]), ("failed", firings["failed"])):
+        if check and ids:
+            invocation.say(f"The newest firing {how}, `boki flow show` says why: {', '.join(map(printable, ids))}.")
+    return exit_codes.CHECK_FAILED if check and (faults or any(firings.values())) else code
 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:

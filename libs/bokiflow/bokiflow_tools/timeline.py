@@ -7,7 +7,7 @@ A timeline follows from the history alone:
 - The time of a delivery is when the code received it, and never falls; an incoming event has the time of its record.
 - A `recv` has no record until its signal comes. A step has none until it ends, unless it runs at most once.
 - That the code cancelled a timer is not recorded: a timer that has not fired may be over. It is left out if the workflow has ended,
-  since nothing waited for it.
+  since nothing waited for it. A schedule waits for one thing at a time: a timer is over once a later one was set, or a command came.
 - A launched workflow (a firing of a schedule) is no child, and the history does not say how it ends. The span's `value` is its status, if
   that is known.
 
@@ -23,6 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from bokiflow.history.instance_state import InstanceState, LockWait, Status, status_of
 from bokiflow.model import flow_events as events
+from bokiflow.model import schedule_rules
 from bokiflow.model.delivery_order import Own, RecordedEvents, in_order, start_ms
 from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.model.outcomes import Outcome
@@ -107,7 +108,7 @@ def timeline(
         claims: its claims in order, each with its time.
         ended: its end; None while it runs.
     """
-    reader = _Reader(started.at_ms)
+    reader = _Reader(started.at_ms, waits_once=started.name == schedule_rules.NAME)
     for one in in_order(records):
         reader.read(one.event, one.time_ms)
     if ended is not None:
@@ -143,7 +144,9 @@ def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:
 class _Reader:
     """The reader of a history: it keeps open spans by key, and moves them to `spans` when they end."""
 
-    def __init__(self, begin_ms: int) -> None:
+    def __init__(self, begin_ms: int, *, waits_once: bool = False) -> None:
+        """Begin at a time. `waits_once`: the code waits for one thing at a time, so a later timer or a signal cancels a timer."""
+        self._waits_once = waits_once
         self.spans: list[Span] = []
         self.open: dict[str, Span] = {}
         self.now_ms = begin_ms
@@ -161,11 +164,14 @@ class _Reader:
 
     def end(self, ended_ms: int) -> None:
         """End the spans of locks and of lock queue entries when the workflow ends, and drop its timers."""
+        self._drop_timers()
         for key, span in list(self.open.items()):
-            if span.kind == "timer":
-                del self.open[key]
-            elif span.kind in ("lock", "queued"):
+            if span.kind in ("lock", "queued"):
                 self.spans.append(self.open.pop(key)._replace(end_ms=max(self.now_ms, ended_ms)))
+
+    def _drop_timers(self) -> None:
+        """Drop open timers, of which it is not recorded that they were cancelled."""
+        self.open = {key: span for key, span in self.open.items() if span.kind != "timer"}
 
     def _delivered(self, event: events.Delivered) -> None:
         begun = self.open.pop(event.key, None)
@@ -195,6 +201,8 @@ class _Reader:
             child = self.open.pop(event.key, None) or Span("child", "", event.key, now_ms, None, child=event.child)
             self.spans.append(child._replace(end_ms=now_ms, outcome=event.outcome))
         elif isinstance(event, events.Signalled):
+            if self._waits_once:
+                self._drop_timers()
             self.spans.append(Span("signal", event.topic, "", now_ms, now_ms, value=event.value))
         else:
             self.spans.append(Span("cancel", event.reason, "", now_ms, now_ms))
@@ -202,6 +210,8 @@ class _Reader:
     def _did(self, event: events.Effect | events.Note) -> None:
         now_ms = self.now_ms
         if isinstance(event, events.Sleeping):
+            if self._waits_once:
+                self._drop_timers()
             self.open[event.key] = Span("timer", "", event.key, now_ms, None, due_ms=event.due_ms)
         elif isinstance(event, events.Withdrawn) and not event.again:
             self.open.pop(event.key, None)

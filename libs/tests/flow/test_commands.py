@@ -513,6 +513,38 @@ def test_a_schedule_whose_newest_firing_is_blocked_fails_the_check(url: str, run
     assert "NotRegistered" in run("show", id, "--book", "renamed").out
 
 
+def test_a_schedule_whose_newest_firing_failed_fails_the_check(url: str, run: Run) -> None:
+    async def fill() -> None:
+        app = bokiflow.App("failing")
+
+        @app.workflow
+        async def report() -> None:
+            raise ValueError("no sales")
+
+        app.schedule("often", report.call(), every_s=0.1)
+        async with (
+            boki.connect(url) as client,
+            Worker(app, client.book("failing"), name="w", bodies=Inline()) as worker,
+        ):
+            schedules = worker.flow.schedules
+            while not [one for one in await schedules.list() if one.last is not None]:
+                await asyncio.sleep(0)
+            await schedules.pause("often")
+            while not (await schedules.list())[0].paused:
+                await asyncio.sleep(0)
+            (schedule,) = await schedules.list()
+            assert schedule.last is not None
+            while await worker.handle(schedule.last.id).status() != "failed":
+                await asyncio.sleep(0)
+
+    asyncio.run(fill())
+    (facts,) = lines(run("schedules", "--book", "failing", "--json"))
+    assert isinstance(facts["last"], dict) and facts["last"]["status"] == "failed"
+    code, out, err = run("schedules", "--book", "failing", "--check")
+    assert (code, err) == (1, f"The newest firing failed, `boki flow show` says why: {facts['last']['id']}.\n")
+    assert " failed  missed=last" in out and run("schedules", "--book", "failing").code == 0
+
+
 def test_a_schedule_is_told_with_what_was_missed_and_by_whom() -> None:
     last = Firing("schedule/often/1970-01-01T00:00:01Z", 1_000, "failed")
     timing = Timing(every_s=1, missed="last", late_s=2.5)

@@ -107,6 +107,16 @@ def test_a_timer_that_had_not_fired_is_not_shown_of_what_ended() -> None:
     assert [span.kind for span in over] == ["end"]
 
 
+def test_a_schedule_has_the_one_timer_that_it_waits_for() -> None:
+    schedule = Started("schedule/n", "boki.schedule", "", [[], {}], 1_000, owner="a")
+    first, second = (record(number, events.Sleeping("x", f"0:{number}", 90_000 + number)) for number in (1, 2))
+    command = record(3, events.Signalled("x", "command", 1, "t"))
+    for records, due_ms in (([first], [90_001]), ([first, second], [90_002]), ([first, second, command], [])):
+        found = timeline(schedule, records, [], None).spans
+        assert [span.due_ms for span in found if span.kind == "timer"] == due_ms
+    assert [one[0] for one in spans(first, second)] == ["timer", "timer"], "of other code it is not known"
+
+
 def test_what_it_launched_takes_no_time_and_a_child_is_open_until_it_ends() -> None:
     made = record(1, events.Invoked("x", "0:1", "x/0:1", "f", ""), events.Invoked("x", "0:2", "schedule/n/1", "f", ""))
     assert sorted(spans(made)) == [("child", "f", 1_000, None), ("launch", "f", 1_000, 1_000)]

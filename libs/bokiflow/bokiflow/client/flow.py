@@ -113,10 +113,13 @@ class Flow:
     ) -> Handle[R]:
         """Start a workflow, or find the one that was started with this id and call: repeated calls with an id run it once.
 
+        A call that is cancelled may have started the workflow, which then runs; call again with the same id to know.
+
         Args:
             call: the workflow and its arguments.
             id: the id, up to 512 characters; by default a random one.
-            attributes: up to 8 attributes to find the workflow by.
+            attributes: up to 8 attributes to find the workflow by. They are no part of the call: if the id was started already, the
+                attributes of its first start stay, and these are not recorded.
             traceparent: the W3C trace parent; by default that of a span for this start, if spans are created.
             due_ms: the value of `bokiflow.due_ms()` in the workflow: the time for which a schedule starts it.
 
@@ -306,5 +309,6 @@ def check_id(id: str) -> str:
     """
     records.check_text("an id", id)
     if not id or len(id) > ID_CHARS:
-        raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {id[:80]!r}", found=id[:80])
+        shown = f"{len(id)}, which begin with {id[:80]!r}" if id else "an empty one"
+        raise InvalidArgument(f"expected an id of 1 to {ID_CHARS} characters, found {shown}", found=id[:80])
     return id

@@ -31,6 +31,7 @@ from bokiflow.model import cron, records, schedule_rules
 from bokiflow.model.cron import Skipped, Timing
 from bokiflow.model.schedule_rules import (
     COMMANDS,
+    NAME,
     PendingChange,
     PlannedCall,
     ScheduleCommand,
@@ -56,7 +57,6 @@ ROUNDS: Final = 100
 """Firings and commands after which the workflow of a schedule restarts."""
 SERVED_S: Final = 0.001
 """Seconds of the shortest timer, which fires as soon as a worker runs the schedule."""
-NAME: Final = "boki.schedule"
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
 """Attribute of the workflow of a schedule that was set again; its value is the name of the schedule."""
@@ -156,7 +156,7 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
     found = records.check_attributes(attributes)
     made = PlannedCall(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
-    attributes_of(made, 0)
+    schedule_rules.check_attributes_of(made)
     return Plan(name, made)
 
 
@@ -372,7 +372,9 @@ class Schedules:
         return found
 
     async def _listed(self, name: str, view: ScheduleView, planned: PlannedCall) -> Schedule:
-        fired_ms = cron.newest(planned.timing, view.state.after_ms) if view.fired_ms is None else view.fired_ms
+        fired_ms = view.fired_ms
+        if fired_ms is None and not view.recreated:  # it may have fired before its history began
+            fired_ms = cron.newest(planned.timing, view.state.after_ms)
         last: Firing | None = None
         if fired_ms is not None:
             id = id_of_firing(name, fired_ms)

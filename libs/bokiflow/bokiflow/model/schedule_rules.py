@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
+from string import Formatter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -22,9 +24,13 @@ from bokiflow.model.delivery_order import in_order
 from bokiflow.model.flow_events import Fired, Patched, Signalled
 from bokiflow.model.history_fold import History
 
+NAME: Final = "boki.schedule"
+"""The name of the workflow that runs a schedule."""
 COMMANDS: Final = "command"
 """The topic of commands to a schedule's workflow."""
 _PREFIX: Final = "schedule/"
+_DIRECTIVE: Final = re.compile(r"%[-_0^#:]*\d*[EO]?.?", re.DOTALL)
+"""A directive of `strftime`, with flags and a width that some C libraries have."""
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
@@ -79,12 +85,14 @@ class ScheduleView(NamedTuple):
         asked: the state after the sent commands that no worker has taken yet.
         fired_ms: the time of the last started firing; None if there is none since the history began.
         skipped: the firings that were left out last; None if there are none since the history began.
+        recreated: since the history began it was set after it had been removed, so it has no firings but those of this view.
     """
 
     state: ScheduleState
     asked: ScheduleState
     fired_ms: int | None = None
     skipped: Skipped | None = None
+    recreated: bool = False
 
 
 def id_of(name: str, ended: int | None = None) -> str:
@@ -185,15 +193,42 @@ def attributes_of(planned: PlannedCall, at_ms: int) -> dict[str, str]:
     return found
 
 
+def check_attributes_of(planned: PlannedCall) -> None:
+    """Check the attributes of a new schedule. Raises InvalidArgument as `attributes_of`, also for a directive that is none.
+
+    `strftime` leaves an unknown directive, such as `%Q`, as it is. Schedules that were set before are not checked: they fire.
+    """
+    attributes_of(planned, 0)
+    moment = cron.moment(planned.timing, 0)
+    for name, value in ({} if planned.attributes is UNSET else planned.attributes).items():
+        for _, field, spec, conversion in Formatter().parse(value):
+            for directive in _DIRECTIVE.findall(spec or "") if field == "due" and conversion is None else ():
+                if moment.strftime(directive) == directive:
+                    raise InvalidArgument(
+                        f"expected an attribute such as '{{due:%Y-%m-%d}}', found {name}={value!r}: strftime has no directive "
+                        f"{directive!r}",
+                        found=value,
+                    )
+
+
 class _Fold:
     """The code of a schedule's workflow, reduced to its state. At each delivery it runs until it waits."""
 
     def __init__(
-        self, state: ScheduleState, mail: Iterable[ScheduleCommand], now_ms: int, patches: Container[str]
+        self,
+        state: ScheduleState,
+        mail: Iterable[ScheduleCommand],
+        now_ms: int,
+        patches: Container[str],
+        *,
+        removed: bool,
     ) -> None:
+        """Begin with the state of a run. `removed`: it is without a call because the schedule was removed in an earlier run."""
         self.state = state
         self.fired_ms: int | None = None
         self.skipped: Skipped | None = None
+        self.recreated = False
+        self._removed = removed
         self._round = 0
         self._patches: Final = patches
         self._mail: Final = deque((command, now_ms) for command in mail)
@@ -235,6 +270,9 @@ class _Fold:
             self.skipped = found.skipped or self.skipped
         if command is not None:
             self.state = after(self.state, command, at_ms)
+            self._removed = self._removed or command.kind == "remove"
+            if self._removed and self.state.planned is not None:
+                self._removed, self.recreated, self.fired_ms, self.skipped = False, True, None, None
         self._round += 1
 
     @property
@@ -254,7 +292,8 @@ def fold(history: History) -> ScheduleView:
     mail = [msgspec.convert(value, ScheduleCommand) for topic, value in unreceived if topic == COMMANDS]
     now_ms = history.begins.at_ms if history.restarted is None else history.restarted.at_ms
     patches = {event.name for one in history.records for event in one.own if isinstance(event, Patched)}
-    folded = _Fold(begun, mail, now_ms, patches)
+    removed = history.restarted is not None and begun.planned is None
+    folded = _Fold(begun, mail, now_ms, patches, removed=removed)
     folded.run()
     seen = max((one.seen for one in history.records if one.own), default=0)
     asked: ScheduleState | None = None
@@ -268,4 +307,4 @@ def fold(history: History) -> ScheduleView:
                 folded.deliver(one.time_ms, command)
             else:
                 asked = after(asked or folded.asked, command, one.time_ms)
-    return ScheduleView(folded.state, asked or folded.asked, folded.fired_ms, folded.skipped)
+    return ScheduleView(folded.state, asked or folded.asked, folded.fired_ms, folded.skipped, folded.recreated)

@@ -314,8 +314,8 @@ class LoopClock:
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """Turn a coroutine function into a test on an event loop whose clock jumps to the next timer when no task is ready.
 
-    The test may use no sockets, threads or processes: `MemoryCluster` needs none. Give it the same clock, `MemoryCluster(clock=LoopClock())`:
-    schedules, sleeps and retention go by the log's time.
+    The test may use no sockets, threads or processes: `MemoryCluster` needs none. Schedules, sleeps and retention go by the log's time:
+    give the log the same clock, `MemoryCluster(clock=LoopClock())`.
     """
 
     @wraps(test)

@@ -118,6 +118,23 @@ def test_arguments_of_types_that_are_not_imported_here_are_left_to_the_worker() 
     assert App("shop").workflow(ship).call(Order("a"), 7).args == [[{"sku": "a", "gift": False}, 7], {}]
 
 
+async def test_an_id_that_is_too_long_is_told_with_its_length(shop: Shop, book: boki.Book) -> None:
+    flow = Flow(shop.app, book)
+    with pytest.raises(boki.InvalidArgument, match=r"of 1 to 512 characters, found 600, which begin with 'a{80}'$"):
+        await flow.start(shop.steps.call(2), id="a" * 600)
+    with pytest.raises(boki.InvalidArgument, match="of 1 to 512 characters, found an empty one"):
+        await flow.start(shop.steps.call(2), id="")
+
+
+async def test_attributes_of_the_first_start_of_an_id_stay(shop: Shop, book: boki.Book) -> None:
+    """They are no part of the call: a repeated start finds the workflow, whatever attributes it gives."""
+    flow = Flow(shop.app, book)
+    first = await flow.start(shop.steps.call(2), id="x", attributes={"who": "ann"})
+    again = await flow.start(shop.steps.call(2), id="x", attributes={"who": "bob"})
+    assert (again.id, again._start) == (first.id, first._start)
+    assert await flow.find(who="ann") == ["x"] and await flow.find(who="bob") == []
+
+
 async def test_ids_topics_and_reasons_are_text(shop: Shop, book: boki.Book) -> None:
     flow = Flow(shop.app, book)
     handle = await flow.start(shop.steps.call(2), id="x")

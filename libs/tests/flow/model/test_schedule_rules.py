@@ -73,6 +73,22 @@ def test_a_history_has_the_state_the_last_firing_and_the_last_skip() -> None:
     assert (found.fired_ms, found.skipped, found.state.after_ms) == (300_000, Skipped(3, 120_000, 240_000), 300_500)
 
 
+def test_a_schedule_that_was_deleted_and_set_again_has_not_fired_yet() -> None:
+    begun = (sent(6, 1_000, "set", MINUTE), fired(8, 6, 60_001), fired(9, 6, 300_500))
+    deleted = fold(history(*begun, sent(10, 301_000, "remove"), fired(11, 10, 302_000)))
+    assert deleted.state == REMOVED and deleted.fired_ms == 300_000 and not deleted.recreated
+    again = (sent(10, 301_000, "remove"), sent(11, 302_000, "set", MINUTE), fired(12, 11, 360_000))
+    found = fold(history(*begun, *again[:2], RecordedEvents(12, 302_001, 11, (Invoked(ID, "k", "c", "r", "d"),))))
+    assert (found.state, found.fired_ms, found.skipped) == (ScheduleState(MINUTE, after_ms=302_000), None, None)
+    assert found.recreated
+    assert fold(history(*begun, *again)).fired_ms == 360_000
+    begins = Started(ID, "boki.schedule", "d", [[as_json(REMOVED)], {}], 1_000)
+    restarted = history(
+        sent(6, 1_000, "set", MINUTE), fired(8, 6, 60_001), restarted=Restarted(ID, 1, begins, 5, (), 9)
+    )
+    assert fold(restarted).recreated, "it was deleted when its history began"
+
+
 def test_what_no_worker_took_yet_is_asked_and_fires_nothing() -> None:
     """Though it comes after the next time: whoever takes it decides that."""
     begun = (sent(6, 1_000, "set", MINUTE), fired(8, 6, 60_001))

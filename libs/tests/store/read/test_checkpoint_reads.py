@@ -226,7 +226,7 @@ async def test_the_error_of_an_object_that_was_deleted_and_forgotten_says_so(
     await deleted_and_forgotten(store, clock, "user/ann")
     late = await another(BARE)
     await late.log.book.now(consistency="linearizable")
-    with pytest.raises(boki.Trimmed, match="object 'user/ann' as of .*, found that nothing is kept of it") as gone:
+    with pytest.raises(boki.Trimmed, match=r"object 'user/ann' as of .*, found that nothing is kept of it") as gone:
         await late.collection("user", dict).get("ann", at=then)
     assert gone.value.object == "user/ann"
 
