@@ -7,7 +7,7 @@ A timeline follows from the history alone:
 - The time of a delivery is when the code received it, and never falls; an incoming event has the time of its record.
 - A `recv` has no record until its signal comes. A step has none until it ends, unless it runs at most once.
 - That the code cancelled a timer is not recorded: a timer that has not fired may be over. It is left out if the workflow has ended,
-  since nothing waited for it. A schedule waits for one thing at a time: a timer is over once a later one was set, or a command came.
+  since nothing waited for it. A schedule waits for one thing at a time: setting a timer, or a command that comes, ends the one before.
 - A launched workflow (a firing of a schedule) is no child, and the history does not say how it ends. The span's `value` is its status, if
   that is known.
 

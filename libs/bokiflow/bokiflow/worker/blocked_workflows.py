@@ -125,9 +125,8 @@ class BlockedWorkflows:
             return
         ids = list(self._pending)
         self._pending.clear()  # a workflow that is named meanwhile is read again
-        unreadable: dict[str, BokiError] = {}  # those wait for a program that can read them
-        try:
-            states = await inspection.newest_of(self._host.log, ids, unreadable=unreadable)
+        try:  # what this program cannot read waits for one that can
+            states = await inspection.newest_of(self._host.log, ids, unreadable={})
         except BaseException:
             self._pending.update(dict.fromkeys(ids))
             raise

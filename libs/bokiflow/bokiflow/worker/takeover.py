@@ -25,7 +25,7 @@ from typing import Final, Protocol
 import msgspec
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, ClosedError, Conflict
 from boki_common.logs import get_logger
 from bokiflow.client.app import App
 from bokiflow.errors import SET_UP, NotRegistered, WorkflowStuck
@@ -49,6 +49,7 @@ from bokiflow.worker import held_back
 from bokilib.append.log import Log
 from bokilib.partitions.owner import PartitionOwner
 from bokilib.partitions.peers import Peers
+from bokilib.pauses import pauses
 from bokilib.records import tags
 
 CLAIMS: Final = 64
@@ -61,6 +62,7 @@ ELSEWHERE_S: Final = 5.0
 STAYS_STUCK: Final = (
     "workflow stays blocked: its code was stuck; not tried again until `boki flow resume --all --error WorkflowStuck`"
 )
+NOT_RECORDED: Final = "blocked workflow not recorded: another attempt follows, no other worker tries it before"
 
 log = get_logger(__name__)
 
@@ -407,9 +409,21 @@ class Takeover:
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
         """Set aside a workflow that this worker claimed and cannot run."""
         self._put_aside(id, error, carried_ms)
-        self._host.spawn(
-            partial(record_blocked, self._host.log, records.InstanceStreams(id, self._app.group), error, claim), id
-        )
+        self._host.spawn(partial(self._record_blocked, id, error, claim), id)
+
+    async def _record_blocked(self, id: str, error: Exception, claim: int) -> None:
+        """Record that a workflow is blocked; repeat that until it is recorded, or another claim has replaced `claim`."""
+        place, pause = records.InstanceStreams(id, self._app.group), pauses()
+        while True:
+            try:
+                await record_blocked(self._host.log, place, error, claim)
+            except ClosedError:
+                raise
+            except Exception as failure:  # noqa: BLE001 - a payload hook of users may raise anything
+                log.warning(NOT_RECORDED, id=id, error=repr(failure))
+            else:
+                return
+            await asyncio.sleep(pause.next())
 
     def record_stuck_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
         """Record in the calling thread that a workflow is stuck, over a connection of its own: the event loop does not run."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import types
+from io import StringIO
 
 import pytest
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.logs import configured
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Flow, Worker
-from bokiflow.errors import WorkflowStuck
+from bokiflow.errors import NonDeterminism, WorkflowStuck
 from bokiflow.history import inspection
 from bokiflow.model.flow_events import Resumed
 from bokiflow.model.records import InstanceStreams
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow.worker.takeover import record_blocked
 from bokilib.append.log import Log
 from bokilib.records import tags
@@ -104,6 +108,42 @@ async def test_what_old_code_does_otherwise_than_its_history_a_new_worker_goes_o
             await old.handle("x").signal("go")
             assert await old.handle("x").result(blocked="wait") == ["new first", "None", "again last"]
     assert ran == ["new first", "again last"]
+
+
+class _Hook:
+    """A payload hook whose next calls of `seal` fail."""
+
+    name = "h"
+    fails = 0
+
+    async def seal(self, events: bytes) -> bytes:
+        if self.fails:
+            self.fails -= 1
+            raise ValueError("no key")
+        return events
+
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed
+
+
+@in_virtual_time
+async def test_a_block_that_cannot_be_recorded_is_recorded_later() -> None:
+    """Until it is recorded the workflow looks as if its worker runs it, and no worker with other code tries it."""
+    ran: list[str] = []
+    code, stream, hook = program(ran, "w", step="one"), StringIO(), _Hook()
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        working(cluster, code, "w", lease_s=LONG_S, hook=hook) as worker,
+    ):
+        handle = await worker.start(code.find("flow").call(), id="x")
+        while not [one async for one in handle.steps() if one.kind == "step"]:
+            await asyncio.sleep(0)
+        hook.fails = 3
+        with configured(stream=stream):
+            worker._takeover.blocked("x", NonDeterminism("other code"), worker._executors["x"].claim, 0)
+            await let_pass(60)
+        assert not hook.fails and await handle.status() == "blocked"
+    assert stream.getvalue().count("blocked workflow not recorded: another attempt follows") == 3
 
 
 MOVED = """
