@@ -165,6 +165,14 @@ class Book:
         """Runs a coroutine on the asynchronous book, in the client's loop, and waits: for the blocking faces of libraries."""
         return self._thread.run(call(self._inner))
 
+    def run(self, routine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine of an object on the asynchronous book, in the client's loop, and waits: for the blocking faces of libraries."""
+        return self._thread.run(routine)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Calls a function in the client's loop, as `run` does."""
+        return self._thread.do(function)
+
     def serving(self, call: Callable[[boki.Book, Caller], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine as `using` does, and meanwhile runs, in this thread, the functions that the coroutine gives to it."""
         return self._thread.serve(lambda caller: call(self._inner, caller))

@@ -15,9 +15,9 @@ goes to one of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import boki
 import bokiqueue
@@ -45,17 +45,6 @@ class _Face:
     def __init__(self, book: boki.sync.Book) -> None:
         self._book = book
 
-    def _run(self, routine: Coroutine[Any, Any, R]) -> R:
-        return self._book.using(lambda _: routine)
-
-    def _call(self, function: Callable[[], R]) -> R:
-        """Call a function in the thread of the client."""
-
-        async def called() -> R:
-            return function()
-
-        return self._run(called())
-
 
 class Message(_Face, Generic[T]):
     """A message."""
@@ -81,7 +70,7 @@ class Message(_Face, Generic[T]):
         async def decide() -> None:
             await decision()
 
-        self._run(decide())
+        self._book.run(decide())
 
     def ack(self) -> None:
         self._decide(self.message.ack)
@@ -93,13 +82,13 @@ class Message(_Face, Generic[T]):
         self._decide(lambda: self.message.give_up(reason))
 
     def extend(self, lease_s: float) -> None:
-        self._call(lambda: self.message.extend(lease_s))
+        self._book.call(lambda: self.message.extend(lease_s))
 
     def acked(self) -> Contribution:
-        return self._call(self.message.acked)
+        return self._book.call(self.message.acked)
 
     def within(self, again_s: float) -> Message[T]:
-        self._call(lambda: self.message.within(again_s))
+        self._book.call(lambda: self.message.within(again_s))
         return self
 
     def __enter__(self) -> Message[T]:
@@ -108,7 +97,7 @@ class Message(_Face, Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self.message.__aexit__(kind, error, trace))
+        self._book.run(self.message.__aexit__(kind, error, trace))
 
 
 class Consumer(_Face, Generic[T]):
@@ -121,28 +110,28 @@ class Consumer(_Face, Generic[T]):
 
     @property
     def shards(self) -> list[int]:
-        return self._call(lambda: self.consumer.shards)
+        return self._book.call(lambda: self.consumer.shards)
 
     def __enter__(self) -> Consumer[T]:
-        self._run(self.consumer.__aenter__())
+        self._book.run(self.consumer.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self.consumer.__aexit__(kind, error, trace))
+        self._book.run(self.consumer.__aexit__(kind, error, trace))
 
     def __iter__(self) -> Consumer[T]:
         return self
 
     def __next__(self) -> Message[T]:
-        found = self._run(anext(self.consumer, None))
+        found = self._book.run(anext(self.consumer, None))
         if found is None:
             raise StopIteration
         return Message(self._book, found)
 
     def drain(self, finish_s: float = FINISH_S) -> bool:
-        return self._run(self.consumer.drain(finish_s))
+        return self._book.run(self.consumer.drain(finish_s))
 
 
 class Queue(_Face, Generic[T]):
@@ -206,12 +195,12 @@ class Queue(_Face, Generic[T]):
         delay_s: float = 0.0,
         priority: int = 0,
     ) -> PushResult:
-        return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority))
+        return self._book.run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority))
 
     def push_many(
         self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0
     ) -> PushResult:
-        return self._run(self.queue.push_many(bodies, key=key, delay_s=delay_s, priority=priority))
+        return self._book.run(self.queue.push_many(bodies, key=key, delay_s=delay_s, priority=priority))
 
     def consume(
         self,
@@ -223,7 +212,7 @@ class Queue(_Face, Generic[T]):
         member_lease_s: float = lease_rules.LEASE_S,
         carry_s: float = REWRITE_MS / 1000,
     ) -> Consumer[T]:
-        made = self._call(
+        made = self._book.call(
             lambda: self.queue.consume(
                 group=group,
                 prefetch=prefetch,
@@ -240,22 +229,22 @@ class Queue(_Face, Generic[T]):
         return self.queue.groups
 
     def register(self, group: str) -> None:
-        self._run(self.queue.register(group))
+        self._book.run(self.queue.register(group))
 
     def drop(self, group: str) -> None:
-        self._run(self.queue.drop(group))
+        self._book.run(self.queue.drop(group))
 
     def stats(self, group: str = GROUP, *, at_ms: int = 0) -> Stats:
-        return self._run(self.queue.stats(group, at_ms=at_ms))
+        return self._book.run(self.queue.stats(group, at_ms=at_ms))
 
     def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
-        return self._run(self.queue.peek(most, group=group))
+        return self._book.run(self.queue.peek(most, group=group))
 
     def pause(self) -> None:
-        self._run(self.queue.pause())
+        self._book.run(self.queue.pause())
 
     def resume(self) -> None:
-        self._run(self.queue.resume())
+        self._book.run(self.queue.resume())
 
     def change(
         self,
@@ -264,25 +253,25 @@ class Queue(_Face, Generic[T]):
         max_deliveries: int | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._run(self.queue.change(dead_letter=dead_letter, max_deliveries=max_deliveries, limits=limits))
+        self._book.run(self.queue.change(dead_letter=dead_letter, max_deliveries=max_deliveries, limits=limits))
 
     def delete(self) -> None:
-        self._run(self.queue.delete())
+        self._book.run(self.queue.delete())
 
     def limit_key(self, key: str, per_second: float | None) -> None:
-        self._run(self.queue.limit_key(key, per_second))
+        self._book.run(self.queue.limit_key(key, per_second))
 
     def purge_record(self, seqnum: int) -> None:
-        self._run(self.queue.purge_record(seqnum))
+        self._book.run(self.queue.purge_record(seqnum))
 
     def purge(self, group: str = GROUP) -> None:
-        self._run(self.queue.purge(group))
+        self._book.run(self.queue.purge(group))
 
     def redrive(self, most: int | None = None) -> int:
-        return self._run(self.queue.redrive(most))
+        return self._book.run(self.queue.redrive(most))
 
     def pop(self, *, timeout: float = 0.0) -> T:
-        return self._run(self.queue.pop(timeout=timeout))
+        return self._book.run(self.queue.pop(timeout=timeout))
 
     def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
-        return self._run(self.queue.pop_from(shard, timeout=timeout))
+        return self._book.run(self.queue.pop_from(shard, timeout=timeout))

@@ -11,7 +11,7 @@ is a plain function that runs in the caller's thread. Any number of threads may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
@@ -36,13 +36,10 @@ T = TypeVar("T")
 
 
 class _Face:
-    """Base of the synchronous classes: it runs coroutines of the asynchronous object behind it."""
+    """A blocking face of an asynchronous object. Its methods run coroutines of that in the loop of the client."""
 
     def __init__(self, book: boki.sync.Book) -> None:
         self._book = book
-
-    def _run(self, routine: Coroutine[Any, Any, R]) -> R:
-        return self._book.using(lambda _: routine)
 
 
 class StoreObject(_Face):
@@ -56,43 +53,43 @@ class StoreObject(_Face):
     def get(
         self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> Json:
-        return self._run(self._object.get(path, default, at=at, consistency=consistency))
+        return self._book.run(self._object.get(path, default, at=at, consistency=consistency))
 
     def value(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> JsonObject | None:
-        return self._run(self._object.value(at=at, consistency=consistency))
+        return self._book.run(self._object.value(at=at, consistency=consistency))
 
     def exists(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> bool:
-        return self._run(self._object.exists(at=at, consistency=consistency))
+        return self._book.run(self._object.exists(at=at, consistency=consistency))
 
     def apply(self, *operations: AnyOperation) -> list[Json]:
-        return self._run(self._object.apply(*operations))
+        return self._book.run(self._object.apply(*operations))
 
     def send(self, *operations: AnyOperation) -> int:
-        return self._run(self._object.send(*operations))
+        return self._book.run(self._object.send(*operations))
 
     def set(self, path: str, value: Json) -> None:
-        self._run(self._object.set(path, value))
+        self._book.run(self._object.set(path, value))
 
     def make_object(self, path: str) -> None:
-        self._run(self._object.make_object(path))
+        self._book.run(self._object.make_object(path))
 
     def make_array(self, path: str) -> None:
-        self._run(self._object.make_array(path))
+        self._book.run(self._object.make_array(path))
 
     def push(self, path: str, value: Json, *, limit: int | None = None) -> int:
-        return self._run(self._object.push(path, value, limit=limit))
+        return self._book.run(self._object.push(path, value, limit=limit))
 
     def pop(self, path: str) -> Json:
-        return self._run(self._object.pop(path))
+        return self._book.run(self._object.pop(path))
 
     def inc(self, path: str, delta: int | float = 1) -> int | float:
-        return self._run(self._object.inc(path, delta))
+        return self._book.run(self._object.inc(path, delta))
 
     def delete(self, path: str) -> bool:
-        return self._run(self._object.delete(path))
+        return self._book.run(self._object.delete(path))
 
     def merge(self, path: str, patch: JsonObject) -> None:
-        self._run(self._object.merge(path, patch))
+        self._book.run(self._object.merge(path, patch))
 
     def history(
         self,
@@ -102,12 +99,12 @@ class StoreObject(_Face):
         limit: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> list[Version]:
-        return self._run(self._object.history(start=start, stop=stop, limit=limit, consistency=consistency))
+        return self._book.run(self._object.history(start=start, stop=stop, limit=limit, consistency=consistency))
 
     def diff(
         self, before: int, after: int | None = None, *, consistency: ConsistencyName = "session"
     ) -> Sequence[Change]:
-        return self._run(self._object.diff(before, after, consistency=consistency))
+        return self._book.run(self._object.diff(before, after, consistency=consistency))
 
 
 class Snapshot(_Face):
@@ -119,16 +116,16 @@ class Snapshot(_Face):
         self._snapshot = found
 
     def get(self, name: str, path: str = "", default: Json = None) -> Json:
-        return self._run(self._snapshot.get(name, path, default))
+        return self._book.run(self._snapshot.get(name, path, default))
 
     def value(self, name: str) -> JsonObject | None:
-        return self._run(self._snapshot.value(name))
+        return self._book.run(self._snapshot.value(name))
 
     def values(self, names: Sequence[str]) -> list[JsonObject | None]:
-        return self._run(self._snapshot.values(names))
+        return self._book.run(self._snapshot.values(names))
 
     def ids(self, collection: str) -> list[str]:
-        return self._run(self._snapshot.ids(collection))
+        return self._book.run(self._snapshot.ids(collection))
 
 
 class TxObject(_Face):
@@ -148,13 +145,13 @@ class TxObject(_Face):
         self.merge: Final = found.merge
 
     def get(self, path: str = "", default: Json = None) -> Json:
-        return self._run(self._object.get(path, default))
+        return self._book.run(self._object.get(path, default))
 
     def value(self) -> JsonObject | None:
-        return self._run(self._object.value())
+        return self._book.run(self._object.value())
 
     def exists(self) -> bool:
-        return self._run(self._object.exists())
+        return self._book.run(self._object.exists())
 
 
 class Transaction(_Face):
@@ -177,10 +174,10 @@ class Transaction(_Face):
         return TxObject(self._book, self.transaction[name])
 
     def values(self, names: Sequence[str]) -> list[JsonObject | None]:
-        return self._run(self.transaction.values(names))
+        return self._book.run(self.transaction.values(names))
 
     def ids(self, collection: str) -> list[str]:
-        return self._run(self.transaction.ids(collection))
+        return self._book.run(self.transaction.ids(collection))
 
 
 class Collection(_Face, Generic[T]):
@@ -192,25 +189,25 @@ class Collection(_Face, Generic[T]):
         self._collection = found
 
     def create(self, id: str, value: T) -> None:
-        self._run(self._collection.create(id, value))
+        self._book.run(self._collection.create(id, value))
 
     def put(self, id: str, value: T) -> None:
-        self._run(self._collection.put(id, value))
+        self._book.run(self._collection.put(id, value))
 
     def delete(self, id: str) -> bool:
-        return self._run(self._collection.delete(id))
+        return self._book.run(self._collection.delete(id))
 
     def get(self, id: str, *, at: int | None = None, consistency: ConsistencyName = "session") -> T | None:
-        return self._run(self._collection.get(id, at=at, consistency=consistency))
+        return self._book.run(self._collection.get(id, at=at, consistency=consistency))
 
     def ids(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
-        return self._run(self._collection.ids(at=at, consistency=consistency))
+        return self._book.run(self._collection.ids(at=at, consistency=consistency))
 
     def scan(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[tuple[str, T]]:
         async def all_of() -> list[tuple[str, T]]:
             return [item async for item in self._collection.scan(at=at, consistency=consistency)]
 
-        return self._run(all_of())
+        return self._book.run(all_of())
 
 
 class BokiStore(_Face):
@@ -234,33 +231,33 @@ class BokiStore(_Face):
         return Collection(self._book, self.store.collection(name, kind))
 
     def delete(self, name: str) -> bool:
-        return self._run(self.store.delete(name))
+        return self._book.run(self.store.delete(name))
 
     def expire(self, name: str, at_ms: int | None) -> None:
-        self._run(self.store.expire(name, at_ms))
+        self._book.run(self.store.expire(name, at_ms))
 
     def sweep(self, names: Sequence[str] | None = None) -> list[str]:
-        return self._run(self.store.sweep(names))
+        return self._book.run(self.store.sweep(names))
 
     def names(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
-        return self._run(self.store.names(at=at, consistency=consistency))
+        return self._book.run(self.store.names(at=at, consistency=consistency))
 
     def values(
         self, names: Sequence[str], *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> list[JsonObject | None]:
-        return self._run(self.store.values(names, at=at, consistency=consistency))
+        return self._book.run(self.store.values(names, at=at, consistency=consistency))
 
     @contextmanager
     def transaction(
         self, *, isolation: Isolation | None = None, consistency: ConsistencyName = "session"
     ) -> Iterator[Transaction]:
-        tx = self._run(self.store.begin(isolation=isolation, consistency=consistency))
+        tx = self._book.run(self.store.begin(isolation=isolation, consistency=consistency))
         try:
             yield Transaction(self._book, tx)
         except BaseException:
             tx.end()
             raise
-        self._run(self.store.commit(tx))
+        self._book.run(self.store.commit(tx))
 
     def transact(self, body: Callable[Concatenate[Transaction, P], R], *args: P.args, **options: P.kwargs) -> R:
         return self.transactional()(body)(*args, **options)
@@ -306,16 +303,16 @@ class BokiStore(_Face):
             async with self.store.snapshot(at=at, of=of, consistency=consistency) as taken:
                 return taken
 
-        yield Snapshot(self._book, self._run(take()))
+        yield Snapshot(self._book, self._book.run(take()))
 
     @contextmanager
     def carrier(self, who: str, *, every_s: float = EVERY_S, carry_ms: int = REWRITE_MS) -> Iterator[None]:
         made = self.store.carrier(who, every_s=every_s, carry_ms=carry_ms)
-        self._run(made.__aenter__())
+        self._book.run(made.__aenter__())
         try:
             yield
         finally:
-            self._run(made.__aexit__(None, None, None))
+            self._book.run(made.__aexit__(None, None, None))
 
     def close(self) -> None:
-        self._run(self.store.close())
+        self._book.run(self.store.close())

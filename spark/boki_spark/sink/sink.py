@@ -116,14 +116,14 @@ def write_partition(
     with coded(), _connect(options) as client:
         book = client.book(options.book)
         writer = book.using(lambda found: _made(found, query, batch, partition))
-        if book.using(lambda _: writer.begin()):
+        if book.run(writer.begin()):
             for rows in batches:
                 for at in range(0, rows.num_rows, SLICE_ROWS):
                     book.using(partial(_add, writer, rows_of(_columns(rows.slice(at, SLICE_ROWS)))))
         else:
             for _ in batches:  # Spark expects its rows to be consumed
                 pass
-        return EndedPartitionMessage(book.using(lambda _: writer.finish()))
+        return EndedPartitionMessage(book.run(writer.finish()))
 
 
 async def _made(book: boki.Book, query: str, batch: int, partition: int) -> PartitionWriter:

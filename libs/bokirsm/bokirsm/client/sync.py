@@ -11,7 +11,7 @@ client; calls that they make at the same time share a record. Machines run in ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -68,44 +68,33 @@ class Rsm:
 
     def close(self) -> None:
         """End the tasks of this client, and trim the answers that it read. It may be called twice."""
-        self._run(self.rsm.__aexit__(None, None, None))
-
-    def _run(self, routine: Coroutine[Any, Any, R]) -> R:
-        return self._book.using(lambda _: routine)
-
-    def _call(self, function: Callable[[], R]) -> R:
-        """Call a function in the thread of the client."""
-
-        async def called() -> R:
-            return function()
-
-        return self._run(called())
+        self._book.run(self.rsm.__aexit__(None, None, None))
 
     def create(
         self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
     ) -> Ref[F]:
-        return self._run(self.rsm.create(cls, init, key=key, near=near))
+        return self._book.run(self.rsm.create(cls, init, key=key, near=near))
 
     def creating(
         self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
     ) -> tuple[Contribution, Ref[F]]:
-        return self._call(lambda: self.rsm.creating(cls, init, key=key, near=near))
+        return self._book.call(lambda: self.rsm.creating(cls, init, key=key, near=near))
 
     def send(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> int:
-        return self._run(self.rsm.send(to, event, dedup_id=dedup_id))
+        return self._book.run(self.rsm.send(to, event, dedup_id=dedup_id))
 
     def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> int:
         several = list(events)  # here: a generator may call this client, which its own thread cannot
-        return self._run(self.rsm.send_many(several))
+        return self._book.run(self.rsm.send_many(several))
 
     def sending(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> Contribution:
-        return self._call(lambda: self.rsm.sending(to, event, dedup_id=dedup_id))
+        return self._book.call(lambda: self.rsm.sending(to, event, dedup_id=dedup_id))
 
     def ask(self, question: Question[R], *, timeout_s: float = TIMEOUT_S) -> R:
-        return self._run(self.rsm.ask(question, timeout_s=timeout_s))
+        return self._book.run(self.rsm.ask(question, timeout_s=timeout_s))
 
     def resume(self, machine: Ref[Any]) -> None:
-        self._run(self.rsm.resume(machine))
+        self._book.run(self.rsm.resume(machine))
 
     def skip(self, machine: Ref[Any]) -> None:
-        self._run(self.rsm.skip(machine))
+        self._book.run(self.rsm.skip(machine))

@@ -39,7 +39,7 @@ def book(client: boki.sync.Client) -> Iterator[boki.sync.Book]:
 
     host = opened.using(started)
     yield opened
-    opened.using(lambda _: host.__aexit__(None, None, None))
+    opened.run(host.__aexit__(None, None, None))
 
 
 def answered(rsm: BlockingRsm, question: Question[float]) -> float:
