@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import dis
 import threading
 import time
 from collections import OrderedDict
@@ -28,6 +27,7 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeVar
 
 from boki_common.errors import InvalidArgument, ThreadsExhausted
+from boki_common.interruption import interrupted
 from boki_common.log_pace import EVERY_S, LogPace
 from boki_common.logs import NAMED, get_logger
 
@@ -47,7 +47,6 @@ WAITED_S: Final = 1.0
 """Calls that wait for a thread for less are not worth a line in the log."""
 GIVEN_UP_EVERY_S: Final = 1.0
 """So that those of a worker that ends are named, although others were given up a moment ago."""
-_RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 _log = get_logger(__name__)
 
@@ -326,21 +325,6 @@ class ThreadBodies:
         count, names = self._threads.running_on()
         if count:
             self._given_up.say(functions=names, running_on=count)
-
-
-def interrupted(error: BaseException) -> bool:
-    """Return whether an error of a user's function is a person's Ctrl-C, and not of the function's own making.
-
-    A signal handler raises KeyboardInterrupt in whatever function runs then; code that raises one by itself has a `raise` there.
-    """
-    if not isinstance(error, KeyboardInterrupt) or error.__traceback__ is None:
-        return False
-    innermost = error.__traceback__
-    while innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    code = innermost.tb_frame.f_code
-    by_handler = code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__
-    return by_handler or code.co_code[innermost.tb_lasti] != _RAISE
 
 
 def from_outside(error: BaseException) -> bool:

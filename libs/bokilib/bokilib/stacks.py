@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
-from boki_common.runtime.bodies import interrupted
+from boki_common.interruption import interrupted
 
 ERROR_CHARACTERS: Final = 2_000
 STACK_CHARACTERS: Final = 8_000

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from boki_common.background_tasks import leave_behind
 from boki_common.errors import ThreadsExhausted
+from boki_common.interruption import interrupted
 from boki_common.log_pace import LogPace
 from boki_common.logs import NAMED, get_logger
-from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.model.outcomes import Names, Outcome, copied, failed
 from bokiflow.model.record_batcher import within_bounds

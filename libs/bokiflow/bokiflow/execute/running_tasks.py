@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from boki_common.errors import BokiError
+from boki_common.interruption import interrupted
 from boki_common.logs import get_logger
-from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism
 from bokiflow.execute.body import Gate, NotBegun, run_body
 from bokiflow.execute.inbox import BodyEnded, StepWithdrawn

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, Protocol
 
+from boki_common.interruption import interrupted
 from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
-from boki_common.runtime.bodies import interrupted
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import Outcome
 from bokilib.stacks import described, stack_of

@@ -34,7 +34,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import msgspec
 import xxhash
 
-from boki_common.runtime.bodies import interrupted
+from boki_common.interruption import interrupted
 from bokiflow.errors import NonDeterminism, StepFailed
 from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, check_json, checked_json, plain_of

@@ -32,8 +32,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
+from boki_common.interruption import interrupted
 from boki_common.runtime import confined
-from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokilib.stacks import frames_of
 

@@ -24,7 +24,7 @@ import msgspec
 
 import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
-from boki_common.runtime.bodies import interrupted
+from boki_common.interruption import interrupted
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NonDeterminism, UnfitStore
 from bokiflow.model import records

@@ -123,7 +123,7 @@ class OneRow:
 
     def __init__(self, schema: Schema, standing: Standing) -> None:
         self._schema: Final = schema
-        self._cells = None if standing.cells is None else copy_json(dict(standing.cells))
+        self._cells: JsonObject | None = None if standing.cells is None else copy_json(dict(standing.cells))
         self._changed = False
 
     @property

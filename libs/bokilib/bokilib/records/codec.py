@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from boki_common.errors import InvalidArgument
-from boki_common.runtime.bodies import interrupted
+from boki_common.interruption import interrupted
 from bokilib.errors import NotEncodable
 from bokilib.stacks import described, text_of
 
@@ -112,10 +112,10 @@ def stored_json(kind: Any, value: object) -> Json:
     """Convert a value to JSON that `from_json` converts to the same value again.
 
     Args:
-        kind: the type as which the value is read; `object` and Any for any JSON, as which a value of another type is read then.
+        kind: the type as which the value is read; `object` and Any for any JSON, as which any other value is read then.
 
     Raises:
-        NotEncodable: the value cannot be represented in JSON, or would come back as another one; the message says where they differ.
+        NotEncodable: the value cannot be represented in JSON, or would come back changed; the message says where they differ.
     """
     made = to_json(value)
     if kind is not object and kind is not Any:

@@ -36,8 +36,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import BokiError, ClosedError, Conflict, Trimmed
+from boki_common.interruption import interrupted
 from boki_common.logs import get_logger
-from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.code_watch import CodeStuck, CodeWatch
 from bokilib.append.log import Log, Read, Tokens
 from bokilib.append.log_clock import left_ms

@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from boki_common.runtime.bodies import from_outside, interrupted
+from boki_common.interruption import interrupted
+from boki_common.runtime.bodies import from_outside
 from bokilib.follow.lease_rules import stood_still
 from bokistore.commit.group_rules import Member
 from bokistore.commit.jobs import RUNNING, Job, transaction_of

@@ -254,7 +254,7 @@ async def test_what_code_changes_in_place_is_not_what_its_history_has() -> None:
 
     async with MemoryCluster(clock=LoopClock()) as cluster:
         log = Log((await cluster.connect()).book("b"))
-        store = BokiStore(log)
+        store, second = BokiStore(log), list[Any]()
         for life in range(3):
             async with Worker(app, log, name=f"w{life}", bodies=Inline()) as worker:
                 handle = await worker.start(change.call({"lines": ["fig"]}), id="x")

@@ -18,7 +18,7 @@ async def test_all_of_one_workflow_is_read_from_the_log(shop: Shop, worker: Work
     assert (known.name, known.status, known.attributes, known.parent) == ("parent", "completed", {"a": "b"}, "")
     child = await inspection.known(worker.log, "x/0/1:1")
     assert child is not None and child.parent == "x" and child.outcome is not None and child.outcome.value == 0
-    assert [one.kind async for one in inspection.done(worker.log, "x")] == [
+    assert [one.kind for one in await inspection.done(worker.log, "x")] == [
         "invoke",
         "child",
         "invoke",

@@ -178,7 +178,7 @@ async def test_a_wait_for_the_next_result_that_is_cut_cancels_nothing_else() -> 
 
     @app.workflow
     async def flow() -> list[int]:
-        found, cuts = [], 0
+        found, cuts = list[int](), 0
         results = bokiflow.as_completed([one(seconds) for seconds in (9, 3, 20, 30)])
         while len(found) < 2:
             try:
