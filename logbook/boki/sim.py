@@ -55,6 +55,9 @@ class Environment(Protocol):
     async def connect(self, **options: Any) -> Client:
         """A new client, as `boki.connect`; goes on trying while no engine answers."""
 
+    def running_tasks(self) -> list[str]:
+        """Names of the tasks of this start that are not done, sorted: what a program left must not run on."""
+
 
 class Host(Protocol):
     """A machine on which a program lives, through any number of starts.

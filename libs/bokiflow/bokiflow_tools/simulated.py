@@ -1,13 +1,16 @@
 """Workflows in the simulator: `boki sim run --profile flow`.
 
-Customers start orders, signal them and wait for their results; some call a debounced workflow. Workers run an old program that lacks two
+Customers start orders, signal them and wait for their results; some call a debounced workflow, cancel an order, or set a schedule of their
+own, fire it by hand and remove it. Workers start workflows too, and run an old program that lacks two
 workflows and a schedule, and are upgraded host by host to a new one, so that both run side by side for a while. Some workers are drained
-after a time, and their process begins a new worker. Each customer and worker is a host of its own: hosts are killed, paused and cut off,
+after a time, and their process begins a new worker. Most programs cancel calls while they are in flight, and workers and clients while
+they are entered or left. Each customer and worker is a host of its own: hosts are killed, paused and cut off,
 have wrong clocks, and time-outs short enough that outcomes stay unknown. All orders change one object; every second order calls a part of a
 transaction and gives it up.
 
 After the faults every order has ended with its result, its sale happened once, no part of a transaction runs, and no firing of the
-schedule is missing. Then days pass:
+schedule is missing. A workflow whose start was cancelled runs to its end, or is not in the log. Of a worker or client that was left no
+task runs on. Then days pass:
 ended workflows are forgotten, objects are readable, and the schedule can be listed and changed.
 """
 
@@ -21,10 +24,13 @@ from typing import Any, Final
 import boki
 import boki.sim
 import bokiflow
-from boki_common.errors import BokiError
-from bokiflow import App, Flow, Worker
+from boki_common.errors import BokiError, InvalidArgument
+from bokiflow import App, Flow, Worker, WorkflowCancelled
+from bokiflow.client import schedules
 from bokiflow.history import inspection
+from bokiflow.model.cron import Timing
 from bokilib import Log
+from bokilib.testing import CallCancelled, Cancellations, all_ended, until
 from bokistore import BokiStore, StoreSettings, Transaction
 
 BOOK: Final = "office"
@@ -37,6 +43,16 @@ EVERY_S: Final = 1.0
 HOT: Final = "total"
 DRAIN_S: Final = 1.0
 """Seconds that the steps of a drained worker may run on."""
+CANCELLED: Final = (0, 3, 6)
+"""A host cancels one of so many calls; 0: none."""
+LIVES: Final = (0, 1, 3)
+"""A host cancels one of so many of its workers, in the middle of whatever they do; 0: none."""
+OWN: Final = "own-"
+"""Beginning of the names of schedules that customers set."""
+PARTS: Final = ("bokiflow", "bokilib members", "bokilib follower")
+"""Beginnings of the names of tasks that end with their worker or client."""
+ENDED_S: Final = 120.0
+"""Seconds after the faults within which workflows end that were started by workers."""
 SETTLE_S: Final = 60.0
 """Seconds after the end of all orders in which parts of transactions are cancelled: parts of orders that the customer never learned of."""
 
@@ -84,6 +100,7 @@ class Program:
             return f"{box} to {await bokiflow.recv('address')}"
 
         self.deliver: Final = deliver
+        self.pack: Final = pack
         if new:
             self._add_new()
 
@@ -124,9 +141,16 @@ class Office:
         """Results that customers received, by id."""
         self.debounced: Final[dict[str, str]] = {}
         """Name of each acknowledged debounced call, by the id of the workflow that it starts."""
+        self.begun: Final[dict[str, str]] = {}
+        """Expected result of each workflow whose start may have happened, by id."""
+        self.cancelled: Final[dict[str, bool]] = {}
+        """Orders that customers cancelled, and whether that was acknowledged."""
         self.deployed = 0
         """Workers up to this number run the new program from their next start on."""
         self.stop = False
+        """No order is placed any more."""
+        self.over = False
+        """All orders are served: workers are left."""
         self._cluster = cluster
 
     async def run(self) -> None:
@@ -145,8 +169,9 @@ class Office:
             await host.result()
         async with await cluster.connect() as client:
             await self.check(client.book(BOOK))
+        self.over = True
         for host in workers:
-            await host.stop()
+            await host.result()
         await self.days()
 
     def program(self, log: Log, worker: int = 3) -> Program:
@@ -154,14 +179,16 @@ class Office:
         return Program(log, new=self.deployed >= worker)
 
     async def work(self, env: boki.sim.Environment) -> None:
-        """Run a worker until its host is killed. Its incarnations share a name, or each has its own."""
+        """Run workers until all is served. Its incarnations share a name, or each has its own."""
         number = int(env.name[-1])
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book(BOOK), random=env.random)
             name = env.name if env.random.below(2) else None
-            while True:
+            lives = Cancellations(env.random, one_in=one_of(env, LIVES))
+            while not self.over:
+                program = self.program(log, number)
                 worker = Worker(
-                    self.program(log, number).app,
+                    program.app,
                     log,
                     name=name,
                     lease_s=LEASE_S,
@@ -169,41 +196,113 @@ class Office:
                     random=env.random,
                     bodies=env.bodies,
                 )
-                drained_s = None if env.random.below(2) else env.random.below(int(SECONDS * 1_000)) / 1_000
-                async with worker:
-                    try:
-                        async with asyncio.timeout(drained_s):
-                            await asyncio.Event().wait()
-                    except TimeoutError:
-                        await worker.drain(finish_s=DRAIN_S)
+                life = partial(until, lambda: self.over, partial(self._live, env, worker, program))
+                try:
+                    await lives.call(life, longest_s=SECONDS)
+                except CallCancelled:
+                    pass
+                await all_ended(env.running_tasks, *PARTS)
+
+    async def _live(self, env: boki.sim.Environment, worker: Worker, program: Program) -> None:
+        """Enter a worker, start workflows, and drain it after a time or never."""
+        cancels = Cancellations(env.random, one_in=one_of(env, CANCELLED))
+        drained_s = None if env.random.below(2) else env.random.below(int(SECONDS * 1_000)) / 1_000
+        async with worker:
+            try:
+                async with asyncio.timeout(drained_s):
+                    await self._pack(env, worker, program, cancels)
+            except TimeoutError:
+                try:
+                    await cancels.call(partial(worker.drain, finish_s=DRAIN_S), longest_s=2 * DRAIN_S)
+                except CallCancelled:
+                    await worker.drain()
+
+    async def _pack(self, env: boki.sim.Environment, worker: Worker, program: Program, cancels: Cancellations) -> None:
+        """Start workflows, each once: what became of a start that was cancelled, or had no answer, is seen in the end."""
+        while True:
+            await asyncio.sleep(env.random.below(800) / 1000)
+            if self.stop:
+                await asyncio.Event().wait()
+            order = env.random.token(6).hex()
+            id = f"pack/{order}"
+            self.begun[id] = f"box {order}"
+            try:
+                await cancels.call(partial(worker.start, program.pack.call(order), id=id))
+            except BokiError as error:
+                if error.definite:
+                    del self.begun[id]
+                continue
+            self.started[id] = self.begun[id]
 
     async def buy(self, env: boki.sim.Environment) -> None:
         """Place the orders of one life of a customer's host."""
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book(BOOK), random=env.random)
             program = Program(log, new=True)
+            cancels = Cancellations(env.random, one_in=one_of(env, CANCELLED))
             life, number = env.random.token(4).hex(), 0
             async with Flow(program.app, log, random=env.random) as flow, asyncio.TaskGroup() as group:
+                at = Desk(flow, program, cancels)
+                group.create_task(self._schedule(at, f"{OWN}{life}"))
                 while not self.stop:
                     number += 1
                     order = f"{env.name}/{life}/{number}"
-                    if env.random.below(4):
-                        group.create_task(self._order(flow, program, order))
+                    if env.random.below(8) == 0:
+                        group.create_task(self._cancel(at, f"cancelled/{order}"))
+                    elif env.random.below(4):
+                        group.create_task(self._order(at, order, visits=env.random.below(4) == 0))
                     else:
-                        group.create_task(self._audit(flow, program, f"{life}/{env.random.below(2)}"))
+                        group.create_task(self._audit(at, f"{life}/{env.random.below(2)}"))
                     await asyncio.sleep(env.random.below(400) / 1000)
+            await all_ended(env.running_tasks, *PARTS)
 
-    async def _order(self, flow: Flow, program: Program, order: str) -> None:
+    async def _order(self, at: Desk, order: str, *, visits: bool) -> None:
+        """Place an order and wait for its result. `visits`: by a client of its own, which is left when a call is cancelled."""
         id = f"deliver/{order}"
-        handle = await again(lambda: flow.start(program.deliver.call(order), id=id))
-        self.started[id] = f"box {order} to {order}'s address"
-        await again(lambda: handle.signal("address", f"{order}'s address"))
-        self.results[id] = await again(lambda: handle.result(blocked="wait"))
+        self.begun[id] = f"box {order} to {order}'s address"
 
-    async def _audit(self, flow: Flow, program: Program, name: str) -> None:
-        handle = await again(lambda: flow.debounce(program.audit.call(name), id=f"audit/{name}", quiet_s=0.3))
+        async def visit() -> None:
+            async with Flow(at.program.app, at.flow.log) as own:
+                await own.start(at.program.deliver.call(order), id=id)
+
+        await at.again(visit if visits else partial(at.flow.start, at.program.deliver.call(order), id=id))
+        self.started[id] = self.begun[id]
+        handle = at.flow.handle(id)
+        await at.again(partial(handle.signal, "address", f"{order}'s address"))
+        await at.again(handle.resume)
+        self.results[id] = await at.again(partial(handle.result, blocked="wait"))
+
+    async def _cancel(self, at: Desk, order: str) -> None:
+        """Place an order and cancel it."""
+        id = f"deliver/{order}"
+        self.cancelled[id] = False
+        handle = await at.again(partial(at.flow.start, at.program.deliver.call(order), id=id))
+        await at.again(handle.cancel)
+        self.cancelled[id] = True
+        await cancelled_in_the_end(at.again, handle)
+
+    async def _schedule(self, at: Desk, name: str) -> None:
+        """Set a schedule, pause and resume it, fire it by hand, and remove it."""
+        plan = schedules.planned(name, at.program.pack.call(name), Timing("", EVERY_S, "UTC", "last", 60.0), {})
+        own = at.flow.schedules
+        await at.again(partial(own.set, plan))
+        await at.again(partial(own.pause, name))
+        await at.again(partial(own.resume, name))
+        try:
+            fired = await at.cancels.call(partial(own.run, name))
+        except BokiError as error:
+            if error.definite and not error.retryable:
+                raise
+        else:
+            found = await at.again(partial(at.flow.handle(fired).result, blocked="wait"))
+            assert found == f"box {name}", f"the firing {fired} gave {found!r}"
+        await removed(at.again, own, name)
+
+    async def _audit(self, at: Desk, name: str) -> None:
+        call = at.program.audit.call(name)
+        handle = await at.again(lambda: at.flow.debounce(call, id=f"audit/{name}", quiet_s=0.3))
         self.debounced[handle.id] = name
-        found = await again(lambda: handle.result(blocked="wait"))
+        found = await at.again(lambda: handle.result(blocked="wait"))
         assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
 
     # -- the checks
@@ -212,8 +311,17 @@ class Office:
         """Check that each acknowledged order and debounced call has ended with its result, and that no sale is lost or doubled."""
         log = Log(book)
         program = Program(log, new=True)
+        there = set(await again(partial(inspection.ids, log, "office")))
+        self.started.update({id: wanted for id, wanted in self.begun.items() if id in there})
         async with Flow(program.app, log) as flow:
-            for id, wanted in self.started.items():
+            await self._check_packs(flow)
+            for id in (id for id in self.cancelled if id in there):  # the customer may have died before
+                await again(flow.handle(id).cancel)
+                await cancelled_in_the_end(again, flow.handle(id))
+            for one in await again(flow.schedules.list):
+                if one.name.startswith(OWN):
+                    await removed(again, flow.schedules, one.name)
+            for id, wanted in self.orders():
                 if id not in self.results:  # the customer may have died before it sent the address
                     order = id.removeprefix("deliver/")
                     await again(partial(flow.handle(id).signal, "address", f"{order}'s address"))
@@ -224,7 +332,7 @@ class Office:
                 found = await again(partial(flow.handle(id).result, blocked="wait", missing="wait"))
                 assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
         sold = 0
-        for id in self.started:
+        for id, _ in self.orders():
             order = id.removeprefix("deliver/")
             times = await program.store.object(f"sale/{order}").get("times", 0, consistency="linearizable")
             assert times == 1, f"the sale of {order} happened {times} times"
@@ -240,6 +348,22 @@ class Office:
 
         await no_parts_left(log)
 
+    def orders(self) -> list[tuple[str, str]]:
+        """Return the orders of customers that were started, and the result of each."""
+        return [(id, wanted) for id, wanted in self.started.items() if id.startswith("deliver/")]
+
+    async def _check_packs(self, flow: Flow) -> None:
+        """Check that workflows that workers started have ended, or end soon: each whose start was acknowledged or is in the log."""
+        for id, wanted in self.started.items():
+            if not id.startswith("pack/"):
+                continue
+            try:
+                async with asyncio.timeout(ENDED_S):
+                    found = await again(partial(flow.handle(id).result, blocked="wait"))
+            except TimeoutError:
+                raise AssertionError(f"workflow {id} was started, and runs nowhere") from None
+            assert found == wanted, f"workflow {id} returned {found!r}, expected {wanted!r}"
+
     async def _tidy_up(self, log: Log, order: str) -> None:
         program = Program(log, new=True)
         async with Worker(program.app, log, lease_s=LEASE_S, collect_every_s=0.5) as worker:
@@ -247,7 +371,7 @@ class Office:
             await again(partial(handle.signal, "address", "there"))
             assert await handle.result() == f"box {order} to there"
             await worker.collect()
-            for name in self.started:
+            for name, _ in self.orders():
                 await program.store.tend(f"sale/{name.removeprefix('deliver/')}")
 
     async def days(self) -> None:
@@ -261,7 +385,7 @@ class Office:
             log = Log(client.book(BOOK))
             store = BokiStore(log)
             assert await store.object(HOT).get("cents"), "the total is gone"
-            for id in self.started:
+            for id, _ in self.orders():
                 times = await store.object(f"sale/{id.removeprefix('deliver/')}").get("times", 0)
                 assert times == 1, f"after days the sale of {id} is {times}"
             async with Flow(Program(log, new=True).app, log) as flow:
@@ -288,6 +412,44 @@ async def no_parts_left(log: Log) -> None:
             return
         await asyncio.sleep(1.0)
     raise AssertionError(f"expected no part of a transaction to run when all orders have ended, found {left}")
+
+
+class Desk:
+    """A client of a customer, its code, and the cancellations of its calls."""
+
+    def __init__(self, flow: Flow, program: Program, cancels: Cancellations) -> None:
+        self.flow: Final = flow
+        self.program: Final = program
+        self.cancels: Final = cancels
+
+    async def again(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeat an idempotent call, which may be cancelled, until it is answered."""
+        return await again(partial(self.cancels.call, call))
+
+
+Again = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+async def cancelled_in_the_end(again: Again, handle: bokiflow.Handle[Any]) -> None:
+    """Check that an order that waits for its address ends because it was cancelled."""
+    try:
+        found = await again(lambda: handle.result(blocked="wait"))
+    except WorkflowCancelled:
+        return
+    raise AssertionError(f"workflow {handle.id} was cancelled, and returned {found!r}")
+
+
+async def removed(again: Again, own: schedules.Schedules, name: str) -> None:
+    """Remove a schedule. It may be gone already: a removal whose outcome is unknown is repeated."""
+    try:
+        await again(partial(own.remove, name))
+    except InvalidArgument:
+        pass
+
+
+def one_of(env: boki.sim.Environment, choices: tuple[int, ...]) -> int:
+    """Draw one of some numbers."""
+    return choices[env.random.below(len(choices))]
 
 
 async def again(call: Callable[[], Awaitable[Any]]) -> Any:

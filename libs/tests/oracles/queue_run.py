@@ -1,20 +1,23 @@
 """The real `bokiqueue` against what must become of each message, by random seeds.
 
 A producer pushes under keys, deduplication ids, delays and priorities; members of groups handle, each in a process of its own that is
-drained, ends cleanly, is killed, or is stopped for longer than its lease and lives on; answers are late or lost, followers lag, days go
+drained, ends cleanly, is killed, or is stopped for longer than its lease and lives on; callers cancel pushes, iteration, decisions, records
+with ACKs, drains and whole members while they are in flight; answers are late or lost, followers lag, days go
 by, a carrier carries. A handler's effect and its ACK are one record; some records end two messages, of two shards. One group is dropped
 and registered again by two processes at once. Another is purged again and again, before it has a member and after its first ones came.
 What happened is read from the log by `Witness` as it grows; the oracle knows no owner, lease or checkpoint:
 
 - each message that is no copy has one effect in each group that was there all the time, each copy none, also a copy of a message that
   was purged; of messages that are purged this is the most;
+- a push that was cancelled is in the log once or not at all, and so is each repetition under its deduplication id;
 - a push says that its message is a copy only if it is, or that this is not known;
 - effects of one key come in the order of its pushes;
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
 - no more attempts of a message failed than handlers raised or gave it back, or processes ended with it that were not drained and did not
   leave; in calm weather, since rough weather takes living members for dead;
 - nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and a dead letter had as many
-  handlers as the queue allows that raised, or whose process died or stood still.
+  handlers as the queue allows that raised, or whose process died or stood still;
+- no task of a member runs on when all have ended.
 
     .venv/bin/python -m libs.tests.oracles.queue_run --first 1 --seeds 3000
 """
@@ -26,6 +29,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import bokiqueue
@@ -34,7 +38,7 @@ from boki_common.errors import BokiError, Conflict
 from boki_common.testing.machine import SeededRandom
 from bokilib import Carrier
 from bokilib.errors import AppendUnknown, Fenced
-from bokilib.testing import Died
+from bokilib.testing import CallCancelled, Cancellations, Died, all_ended
 from bokiqueue import Consumer, Message, Queue
 from bokiqueue.checkpoint import checkpointing
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
@@ -49,7 +53,7 @@ from bokistore.commit.transactions import Transaction
 from bokistore.errors import TransactionTimeout
 from bokistore.model.events import PICKER, Commit
 from libs.tests.oracles.rough_book import CALM, STOPPED_S, WEATHERS, RoughBook
-from libs.tests.oracles.seeds import JumpingClock, Witness, constants, main
+from libs.tests.oracles.seeds import JumpingClock, Witness, constants, main, running_tasks
 
 BOOK: Final = "b"
 QUEUE: Final = "q"
@@ -62,6 +66,10 @@ LATE: Final = "late"
 KEYS: Final = ("a", "b", "c")
 LEASE_S: Final = 30.0
 HOUR_S: Final = 3_600
+CANCELLED: Final = (0, 3, 8)
+"""A run cancels one of so many calls; 0: none."""
+LIVES: Final = (0, 2, 6)
+"""A run cancels one of so many members, in the middle of whatever they do; 0: none."""
 SETTLE_S: Final = 20_000.0
 """Longest virtual time in which everything is handled once nothing is pushed any more."""
 
@@ -69,7 +77,7 @@ Body = dict[str, int]
 
 
 class Push(NamedTuple):
-    """A message that was acknowledged, or is known to be in the log. `duplicate`: as its push said."""
+    """A message that was acknowledged, or whose push was cancelled: `seqnum` is 0 until the log is read. `duplicate`: as its push said."""
 
     number: int
     key: str | None
@@ -137,6 +145,10 @@ class World:
         self.burdens: Final[Counter[tuple[str, int]]] = Counter()
         """(group, message) → handlers that raised, or whose process died or stood still."""
         self.stop: Final = asyncio.Event()
+        cancelling = random.Random(f"{seed} cancels")
+        numbers = SeededRandom(cancelling.randrange(1 << 30))
+        self.cancels: Final = Cancellations(numbers, one_in=cancelling.choice(CANCELLED))
+        self.lives: Final = Cancellations(numbers, one_in=cancelling.choice(LIVES))
         self._cluster: Final = cluster
         self._clock: Final = clock
         self._weather = self.chances.choice(WEATHERS)
@@ -178,10 +190,24 @@ class World:
             key = chances.choice((None, None, *KEYS))
             dedup = chances.choice((None, None, None, f"d{chances.randrange(8)}"))
             delay_s = chances.choice((0, 0, 0, 3, 30)) if key is None else 0
-            seqnum = await process.queue.push(
-                {"n": number}, key=key, dedup_id=dedup, delay_s=delay_s, priority=chances.choice((0, 0, 0, 5))
+            push = partial(
+                process.queue.push,
+                {"n": number},
+                key=key,
+                dedup_id=dedup,
+                delay_s=delay_s,
+                priority=chances.choice((0, 0, 0, 5)),
             )
-            self.pushed.append(Push(number, key, dedup, seqnum, seqnum.duplicate))
+            while True:
+                try:
+                    seqnum = await self.cancels.call(push)
+                except CallCancelled:
+                    self.pushed.append(Push(number, key, dedup, 0, None))
+                    if dedup is None:
+                        break
+                    continue
+                self.pushed.append(Push(number, key, dedup, seqnum, seqnum.duplicate))
+                break
             if chances.random() < 0.3:
                 await asyncio.sleep(chances.choice((0.1, 3, 8)))
             if chances.random() < 0.03:
@@ -208,6 +234,7 @@ class World:
         chances, book = self.chances, process.book
         handling: dict[asyncio.Task[None], list[Message[Body]]] = {}
         first: Message[Body] | None = None
+        ending = False
         consumer = process.queue.consume(
             group=group,
             who=who,
@@ -231,9 +258,24 @@ class World:
                 await asyncio.sleep(0.1)
 
         async def consume() -> None:
-            nonlocal first
             async with consumer:
-                async for message in consumer:
+                try:
+                    await take()
+                except asyncio.CancelledError:  # it may be cut off while it leaves: then others take it for dead
+                    if not ending:
+                        self.burdens.update((group, number) for number in held())
+                    raise
+
+        async def take() -> None:
+            nonlocal first
+            while True:
+                try:
+                    message = await self.cancels.call(partial(anext, consumer))
+                except CallCancelled:
+                    continue
+                except StopAsyncIteration:
+                    return
+                else:
                     self._check_attempt(group, message)
                     if first is None and chances.random() < 0.15:
                         first = message  # one record ends it and the next one, perhaps of another shard
@@ -246,7 +288,7 @@ class World:
                     while len(handling) >= 6:
                         await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
 
-        living = asyncio.get_running_loop().create_task(consume())
+        living = asyncio.get_running_loop().create_task(self.lives.call(consume, longest_s=200.0))
         watching: list[asyncio.Task[None]] = []
         try:
             for _ in range(chances.choice((1, 1, 3))):
@@ -260,8 +302,12 @@ class World:
             if ends < 0.5 and not living.done():
                 book.die()
             elif ends < 0.8 and not living.done() and not self.stop.is_set():
-                await consumer.drain(finish_s=chances.choice((0, 60)))
+                try:
+                    await self.cancels.call(partial(consumer.drain, finish_s=chances.choice((0, 60))))
+                except CallCancelled:
+                    self.counted["cancelled drains"] += 1
         finally:
+            ending = True
             if book.dead:
                 self.burdens.update((group, number) for number in held())
             tasks = [living, *handling, *watching]
@@ -269,7 +315,9 @@ class World:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         for error in ended:
-            if error is not None and not isinstance(error, (Died, asyncio.CancelledError)):
+            if isinstance(error, CallCancelled):
+                self.counted["cancelled members"] += 1
+            elif error is not None and not isinstance(error, (Died, asyncio.CancelledError)):
                 assert isinstance(error, BaseException)
                 raise error
 
@@ -286,16 +334,23 @@ class World:
         try:
             if drawn < 0.12:
                 for message in messages:
-                    _ = message.nack(chances.choice((0, 0, 1, 20)))
                     self.burdens[group, message.body["n"]] += 1
+                    nack = partial(message.nack, chances.choice((0, 0, 1, 20)))
+                    if chances.random() < 0.5:
+                        await self.cancels.call(nack)
+                    else:
+                        _ = nack()
                 return
             if drawn < 0.18:
                 await asyncio.sleep(chances.choice((1, 40)))  # perhaps longer than its lease
-            await self._handle_together(process, group, messages, fails=drawn > 0.9)
+            handle = partial(self._handle_together, process, group, messages, fails=drawn > 0.9)
+            await self.cancels.call(handle)
         except (HandlerFails, StaleReceipt, Fenced, Conflict, TransactionTimeout):
             pass
         except AppendUnknown:
             self.counted["unknown outcomes"] += 1
+        except CallCancelled:
+            self.counted["cancelled handlers"] += 1
 
     async def _handle_together(
         self, process: Process, group: str, messages: list[Message[Body]], *, fails: bool
@@ -356,8 +411,9 @@ class World:
         while not until.is_set():
             await asyncio.sleep(self.chances.choice((0.2, 3, 15)))
             try:
-                await (process.queue.drop(OFTEN) if self.chances.random() < 0.5 else process.queue.register(OFTEN))
-            except (NoSuchGroup, AppendUnknown):
+                change = process.queue.drop if self.chances.random() < 0.5 else process.queue.register
+                await self.cancels.call(partial(change, OFTEN))
+            except (NoSuchGroup, AppendUnknown, CallCancelled):
                 pass
 
     async def purge(self, pushing: asyncio.Task[None]) -> None:
@@ -373,9 +429,9 @@ class World:
                         task.result()
                 if not pushing.done():
                     try:
-                        await process.queue.purge(LATE)
+                        await self.cancels.call(partial(process.queue.purge, LATE))
                         self.counted["purges"] += 1
-                    except AppendUnknown:
+                    except (AppendUnknown, CallCancelled):
                         pass
                     purges += 1
                 if not members and (pushing.done() or purges > comes_after):
@@ -444,6 +500,7 @@ class World:
             for task in [pushing, *tasks]:
                 task.cancel()
             await asyncio.gather(pushing, *tasks, return_exceptions=True)
+        await all_ended(running_tasks, "bokiqueue", "bokilib members", "bokilib follower")
 
     async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -458,6 +515,8 @@ class Oracle:
         self.effects: Final[Counter[tuple[str, int]]] = Counter()
         self.order: Final[defaultdict[str, list[int]]] = defaultdict(list)
         self.dead: Final[Counter[int]] = Counter()
+        self.records: Final[defaultdict[int, list[int]]] = defaultdict(list)
+        """Message → places of the records that pushed it."""
         self.attempts: Final[dict[int, int]] = {}
         self.often_since = 0
         """Place at which the group that comes and goes was registered last."""
@@ -474,10 +533,29 @@ class Oracle:
                 if isinstance(pushed, Config) and pushed.queue == QUEUE:
                     self.often_since = pushed.groups.get(OFTEN, 0)
                     self.purged_below = pushed.groups.get(LATE, 0)
-                if isinstance(pushed, Pushed) and pushed.id.startswith(f"{DEAD}/"):
+                if isinstance(pushed, Pushed):
                     for item in pushed.items:
                         body: Any = body_of(object, item)
-                        self.dead[body["n"]] += 1
+                        if pushed.id.startswith(f"{DEAD}/"):
+                            self.dead[body["n"]] += 1
+                        else:
+                            self.records[body["n"]].append(seqnum)
+
+    def placed(self, pushed: list[Push]) -> list[Push]:
+        """The pushes that are in the log, those that were cancelled with their places."""
+        left = {number: list(places) for number, places in self.records.items()}
+        for one in pushed:
+            if one.seqnum:
+                left[one.number].remove(one.seqnum)
+        found = []
+        for one in pushed:
+            if one.seqnum:
+                found.append(one)
+            elif left.get(one.number):
+                found.append(one._replace(seqnum=left[one.number].pop(0)))
+        twice = {number: places for number, places in left.items() if places}
+        assert not twice, f"messages are in the log more often than they were pushed: {twice}"
+        return found
 
     def counting(self, pushed: list[Push], shape: Shape) -> list[Push]:
         """The messages that are no copy of one that came within the window before them, in the order of the log."""
@@ -494,11 +572,12 @@ class Oracle:
     def check(self, world: World) -> None:
         """Raises AssertionError."""
         shape = world.shape
-        counting = self.counting(world.pushed, shape)
+        pushed = self.placed(world.pushed)
+        counting = self.counting(pushed, shape)
         numbers = {one.number for one in counting}
-        for one in world.pushed:
+        for one in pushed:
             wanted = int(one.number in numbers)
-            assert one.duplicate in (None, not wanted), f"{one} is {'no' if wanted else 'a'} copy"
+            assert one.duplicate in (None, one not in counting), f"{one} is {'no' if one in counting else 'a'} copy"
             for group in (*shape.groups, LATE):
                 found = self.effects[group, one.number]
                 assert found <= wanted, f"{group}: {found} effects of {one}, expected {wanted}"
@@ -517,13 +596,13 @@ class Oracle:
                 of_key = set(wanted_order)
                 found_order = [number for number in self.order[group] if number in of_key]
                 assert found_order == wanted_order, f"{group}, key {key}: handled {found_order}, pushed {wanted_order}"
-        self._check_often(world)
+        self._check_often(world, pushed)
         self._check_dead(world)
 
-    def _check_often(self, world: World) -> None:
+    def _check_often(self, world: World, pushed: list[Push]) -> None:
         """The group looks for copies among the pushes since it was registered: a copy for the others may be its first one."""
-        counting = self.counting([one for one in world.pushed if one.seqnum >= self.often_since], world.shape)
-        for one in world.pushed:
+        counting = self.counting([one for one in pushed if one.seqnum >= self.often_since], world.shape)
+        for one in pushed:
             found = self.effects[OFTEN, one.number]
             assert found <= 1, f"{OFTEN}: {found} effects of {one}, across registrations"
             if (

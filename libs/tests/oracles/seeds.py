@@ -76,6 +76,11 @@ class Witness:
                 self.records[item.seqnum] = (item.time_ms, await self._log.open(item))
 
 
+def running_tasks() -> list[str]:
+    """Return the names of all tasks of the run that are not done."""
+    return sorted(task.get_name() for task in asyncio.all_tasks())
+
+
 def run_seed(run: Run, seed: int) -> Counter[str]:
     """Run one seed. Its errors have a note that says how to run it alone."""
 

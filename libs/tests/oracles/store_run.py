@@ -1,14 +1,16 @@
 """The real `BokiStore` against a plain fold, by random seeds.
 
 Several processes of one store with settings of their own (caches, followed objects, checkpoints, ages) run transactions together, change
-objects blindly, delete, forget, collect and look, while days go by, answers are lost, followers lag and processes begin again with
-nothing in memory. Each transaction writes what it read first, so the log itself says what the body saw. In the end the log is folded
-record by record by `Oracle`, which knows no checkpoint, no cache and no trim, and:
+objects blindly, delete, forget, collect and look, while days go by, answers are lost, followers lag, callers cancel calls in flight and
+processes begin again with nothing in memory. Each transaction writes what it read first, so the log itself says what the body saw. In the
+end the log is folded record by record by `Oracle`, which knows no checkpoint, no cache and no trim, and:
 
 - what a committed transaction read is what the log had right before its record (transactions are serializable here);
+- a transaction that returned is in the log once, one that was refused is not, and one that was cancelled or has no answer at most once;
 - what a read-only transaction, a snapshot or `values` saw is one state of the log, at or after the place where it began;
 - `value(at=place)` is the state at that place, or raises Trimmed, from every process;
-- every process, and one that begins now, reads the last state: an object is never unreadable, missing or back again.
+- every process, and one that begins now, reads the last state: an object is never unreadable, missing or back again;
+- nothing runs on of a transaction whose caller is gone.
 
     .venv/bin/python -m libs.tests.oracles.store_run --first 1 --seeds 3000
 """
@@ -20,6 +22,7 @@ import bisect
 import random
 import sys
 from collections import Counter
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from boki.testing import MemoryCluster
@@ -29,13 +32,14 @@ from bokilib.errors import AppendUnknown, Fenced
 from bokilib.records.codec import JsonObject
 from bokilib.records.events import Envelope
 from bokilib.retention.carrier import Carrier
+from bokilib.testing import CallCancelled, Cancellations, all_ended
 from bokistore import BokiStore, Inc, StoreSettings
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, ResultUnknown, TransactionTimeout
 from bokistore.model.events import PICKER, Commit, Deleted, Entry, Expires, Ops
 from bokistore.model.fold import View, after_event
 from libs.tests.oracles.rough_book import CALM, WEATHERS, RoughBook, Weather
-from libs.tests.oracles.seeds import JumpingClock, Witness, main
+from libs.tests.oracles.seeds import JumpingClock, Witness, main, running_tasks
 
 BOOK: Final = "s"
 CHANGED: Final = ("a", "b", "c")
@@ -44,6 +48,8 @@ OBJECTS: Final = (*CHANGED, *(f"user/{id}" for id in IDS))
 LOGGED: Final = "log/"
 HOUR_MS: Final = 3_600_000
 STEPS_MS: Final = (10, 500, 1_500, 70_000)
+CANCELLED: Final = (0, 3, 8)
+"""A run cancels one of so many calls; 0: none."""
 
 
 class State(NamedTuple):
@@ -92,11 +98,28 @@ class Plan(NamedTuple):
         )
 
 
+class Outcome(NamedTuple):
+    """How often a transaction is in the log at least and at most, as its caller knows, and the error that it got."""
+
+    least: int
+    most: int
+    error: str = ""
+
+
 class FailsByChance(Exception):
     """Raised by a body: nothing was committed."""
 
 
-EXPECTED: Final = (FailsByChance, Conflict, Trimmed, AppendUnknown, AlreadyExists, Fenced, TransactionTimeout)
+EXPECTED: Final = (
+    FailsByChance,
+    Conflict,
+    Trimmed,
+    AppendUnknown,
+    AlreadyExists,
+    Fenced,
+    TransactionTimeout,
+    CallCancelled,
+)
 """Errors that callers may get under these faults; the log is checked after them all the same."""
 
 
@@ -107,6 +130,8 @@ class Oracle:
         self.places: Final[list[int]] = [0]
         self.history: Final[list[State]] = [State(dict.fromkeys(OBJECTS), [])]
         self.commits = 0
+        self.committed: Final[Counter[str]] = Counter()
+        """How often the log has each transaction that writes, by name."""
         self._views = {name: View(name) for name in OBJECTS}
         self._ids: set[str] = set()
         for seqnum, (_, envelope) in sorted(records.items()):
@@ -136,6 +161,7 @@ class Oracle:
     def _check_reads(self, seqnum: int, event: Commit) -> None:
         """Several transactions may be one record: the state is that in the middle of it, after those before this one."""
         self.commits += 1
+        self.committed[event.name] += 1
         said: Any = event.operations[0].value  # type: ignore[union-attr]
         for name, found in said["reads"].items():
             view = self._views[name]
@@ -144,6 +170,14 @@ class Oracle:
         if said["ids"] is not None:
             assert said["ids"] == sorted(self._ids), (
                 f"record {seqnum}: {event.name} scanned {said['ids']}, the log has {sorted(self._ids)}"
+            )
+
+    def check_outcomes(self, outcomes: dict[str, Outcome]) -> None:
+        """Assert that what callers learned of their transactions is true, and that none is in the log twice."""
+        for name, outcome in outcomes.items():
+            found = self.committed[name]
+            assert outcome.least <= found <= outcome.most, (
+                f"{name} is in the log {found} times: {outcome.error or 'it returned'}"
             )
 
     def check(self, seen: Seen) -> None:
@@ -168,6 +202,8 @@ class World:
         self.chances: Final = random.Random(seed)
         self.seen: Final[list[Seen]] = []
         self.counted: Counter[str] = Counter()
+        self.outcomes: Final[dict[str, Outcome]] = {}
+        """Outcomes of the transactions that write, by name."""
         self.stores: Final[list[BokiStore]] = []
         self._cluster: Final = cluster
         self._clock: Final = clock
@@ -176,6 +212,10 @@ class World:
         self._retention_ms = self.chances.choice((70_000, HOUR_MS, 7 * 24 * HOUR_MS))
         self._forget_ms = self.chances.choice((0, 90_000, 24 * HOUR_MS))
         self._weather = self.chances.choice(WEATHERS)
+        cancelling = random.Random(f"{seed} cancels")
+        self._cancels: Final = Cancellations(
+            SeededRandom(cancelling.randrange(1 << 30)), one_in=cancelling.choice(CANCELLED)
+        )
 
     async def process(self, weather: Weather | None = None) -> BokiStore:
         """A process with nothing in memory, and settings of its own but for the ages, which all of a store share."""
@@ -204,7 +244,7 @@ class World:
                 self.stores[place] = await self.process()
             before_ms = self._clock.now_ms()
             try:
-                await self._once(self.stores[place])
+                await self._cancels.call(partial(self._once, self.stores[place]))
                 if chances.random() < 0.06:
                     await self._days()
             except EXPECTED as error:
@@ -264,9 +304,16 @@ class World:
                 raise FailsByChance
             return Seen(begun, reads, ids)
 
-        found = await store.transact(body)
         if readonly:
-            self.seen.append(found)
+            self.seen.append(await store.transact(body))
+            return
+        self.outcomes[name] = Outcome(0, 1, "its outcome is unknown")
+        try:
+            await store.transact(body)
+        except (Conflict, FailsByChance, TransactionTimeout) as error:
+            self.outcomes[name] = Outcome(0, 0, repr(error))
+            raise
+        self.outcomes[name] = Outcome(1, 1)
 
     def _write(self, tx: Transaction, plan: Plan) -> None:
         for kind, target in plan.writes:
@@ -338,9 +385,11 @@ async def run(seed: int) -> Counter[str]:
             if chances.random() < 0.6:
                 await (await world.process(CALM)).object("first").set("x", 1)  # else the book is new, and has no record
             await asyncio.gather(*(world.work(number) for number in range(5)))
+            await all_ended(running_tasks, "bokistore transaction", "bokistore claim")
             finals = await world.finals()
             await witness.caught_up()
         oracle = Oracle(witness.records)
+    oracle.check_outcomes(world.outcomes)
     for seen in world.seen:
         oracle.check(seen)
     for number, final in enumerate(finals):

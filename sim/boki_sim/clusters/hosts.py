@@ -51,16 +51,21 @@ class Environment:
         bodies: where blocking functions run (port `Bodies`): inline here, in threads elsewhere.
     """
 
-    def __init__(self, name: str, url: str, clock: SimClock, numbers: random.Random) -> None:
+    def __init__(self, name: str, url: str, clock: SimClock, numbers: random.Random, process: SimProcess) -> None:
         self.name: Final = name
         self.url: Final = url
         self.clock: Final = clock
         self.random: Final = SimRandom(numbers)
         self.bodies: Final = ThreadBodies()
+        self._process: Final = process
 
     async def connect(self, **options: Any) -> boki.Client:
         """A new client, as `boki.connect`; goes on trying while no engine answers."""
         return await connected(self.url, **options)
+
+    def running_tasks(self) -> list[str]:
+        """Names of the tasks of this start that are not done, sorted."""
+        return sorted(task.get_name() for task in self._process.tasks())
 
 
 async def connected(url: str, **options: Any) -> boki.Client:
@@ -175,7 +180,7 @@ class Host:
 
     async def _live(self, process: SimProcess) -> None:
         environment = Environment(
-            self.name, self._hosts.url, self.clock, stream(self._hosts.seed, "environment", process.name)
+            self.name, self._hosts.url, self.clock, stream(self._hosts.seed, "environment", process.name), process
         )
         try:
             result = await self._main(environment)

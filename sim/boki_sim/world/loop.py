@@ -140,13 +140,13 @@ class SimLoop(asyncio.BaseEventLoop):
     def bury(self, process: SimProcess) -> None:
         """Keeps the tasks of a dead process from being collected, which would run them. Errors that they would have got in a
         later turn are dropped."""
-        self._graveyard.append(self._tasks_of(process))
+        self._graveyard.append(self.tasks_of(process))
         for turn in process.ready:
             for one in turn._args:
                 if isinstance(one, Future) and one.done() and not one.cancelled():
                     one.exception()
 
-    def _tasks_of(self, process: SimProcess) -> list[SimTask[Any]]:
+    def tasks_of(self, process: SimProcess) -> list[SimTask[Any]]:
         """Those that are not done."""
         return [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask) and task.process is process]
 
@@ -312,7 +312,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.watch is not None:
             self.watch(moved)
         if self.callbacks - marks.progress > SPIN_CALLBACKS:
-            names = sorted({task.get_name() for task in self._tasks_of(process)})
+            names = sorted({task.get_name() for task in self.tasks_of(process)})
             raise Spinning(f"{process.name} runs without waiting for anything, at {self.now:.6f} s; its tasks: {names}")
         if self.callbacks >= marks.collection:
             marks.collection = self.callbacks + COLLECT_EVERY

@@ -17,7 +17,7 @@ import asyncio
 import contextvars
 import enum
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from boki_sim.world.handles import SimHandle, SimTimer
@@ -58,6 +58,9 @@ class Scheduler(Protocol):
         """The timers of a process stand still, until `wake_up`."""
 
     def wake_up(self, process: SimProcess) -> None: ...
+    def tasks_of(self, process: SimProcess) -> Sequence[asyncio.Task[Any]]:
+        """Those that are not done."""
+
     def bury(self, process: SimProcess) -> None:
         """Keeps the tasks of a dead process from being collected, which would run them."""
 
@@ -122,6 +125,10 @@ class SimProcess:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Calls back in this process; nothing happens when it is dead."""
         self._loop.call_soon(callback, *args, context=self.context)
+
+    def tasks(self) -> Sequence[asyncio.Task[Any]]:
+        """Those that are not done."""
+        return self._loop.tasks_of(self)
 
     def pause(self) -> None:
         """Stops running, as SIGSTOP does: its connections stay, what arrives waits."""

@@ -8,8 +8,11 @@ await crash_everywhere(program, recover, check, pairs=True)
 await crash_everywhere(program, recover, check, kinds=UNKNOWNS)
 await crash_everywhere(program, recover, check, kinds=UNANSWERED)   # in virtual time
 await start_anywhere(program, recover, check)
+
+`Cancellations` cancels calls of a program at random while they are in flight.
 """
 
+from bokilib.testing._cancellations import CallCancelled, Cancellations, all_ended, until
 from bokilib.testing._explore import (
     CRASHES,
     UNANSWERED,
@@ -23,6 +26,8 @@ from bokilib.testing._faults import Died, Fault, FaultKind, FaultyBook
 
 __all__ = [
     "CRASHES",
+    "CallCancelled",
+    "Cancellations",
     "Died",
     "Explored",
     "Fault",
@@ -30,7 +35,9 @@ __all__ = [
     "FaultyBook",
     "UNANSWERED",
     "UNKNOWNS",
+    "all_ended",
     "crash_everywhere",
     "start_anywhere",
+    "until",
     "while_alive",
 ]

@@ -1,14 +1,16 @@
 """Store program of the simulator: `boki sim run --profile store`.
 
 Workers on hosts of their own run transactions on a few lists, at either isolation level, while they are killed, paused, cut off and given
-wrong clocks. Other hosts make checkpoints and trims, delete objects and create them again, and watch one. All answers are noted beside the
-simulation, so that notes survive the process that made them, and are compared with the final lists:
+wrong clocks. Other hosts make checkpoints and trims, delete objects and create them again, and watch one. Two of three hosts cancel calls
+while they are in flight. All answers are noted beside the simulation, so that notes survive the process that made them, and are compared
+with the final lists:
 
 - Transactions that were reported committed are there, once; refused ones are not; at most one attempt of each call is.
 - There is no cycle of dependencies that the level forbids (`cycles`).
 - A counter without conditions has at least the acknowledged increments and at most those begun, and no session reads less than it has seen.
 - Each change that a watcher sees begins where the one before ended.
 - An object that was deleted is gone; one that was created again begins empty.
+- A call that was cancelled happened once or not at all, and nothing of it runs on.
 - After days, in which younger objects were forgotten, all of this still holds.
 """
 
@@ -26,6 +28,7 @@ from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.ports import Random
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
+from bokilib.testing import CallCancelled, Cancellations, all_ended
 from bokistore.commit.transactions import Transaction
 from bokistore.store import BokiStore, StoreSettings
 from bokistore.testing.cycles import Transacted, anomalies
@@ -49,6 +52,8 @@ SETTLED_S: Final = 5.0
 than the longest latency of the simulator's network."""
 RETRY_S: Final = 0.1
 TIMEOUTS_S: Final = (1.0, 8.0, 60.0)
+CANCELLED: Final = (0, 3, 8)
+"""A host cancels one of so many calls; 0: none."""
 
 R = TypeVar("R")
 
@@ -193,20 +198,21 @@ class Shop:
 
     async def work(self, env: boki.sim.Environment) -> None:
         """Run several tasks, whose transactions commit together."""
-        store = await self.store(env)
+        store, cancels = await self.store(env), cancellations(env)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(TASKS):
-                tasks.create_task(self._work(env, store))
+                tasks.create_task(self._work(env, store, cancels))
+        await all_ended(env.running_tasks, "bokistore transaction", "bokistore claim")
 
-    async def _work(self, env: boki.sim.Environment, store: BokiStore) -> None:
+    async def _work(self, env: boki.sim.Environment, store: BokiStore, cancels: Cancellations) -> None:
         while not self.notes.stop:
             if env.random.below(4):
-                await self._transact(env, store)
+                await self._transact(env, store, cancels)
             else:
-                await self._count(store)
+                await self._count(store, cancels)
             await asyncio.sleep(env.random.below(100) / 1000)
 
-    async def _transact(self, env: boki.sim.Environment, store: BokiStore) -> None:
+    async def _transact(self, env: boki.sim.Environment, store: BokiStore, cancels: Cancellations) -> None:
         notes, call = self.notes, Call()
         notes.calls.append(call)
         keys = env.random.shuffled(KEYS)
@@ -223,12 +229,14 @@ class Shop:
                 one.appended[key] = one.number
             return one.number
 
+        async def transact() -> int:
+            if not alone:
+                return await store.transact(body)
+            async with store.transaction() as tx:
+                return await body(tx)
+
         try:
-            if alone:
-                async with store.transaction() as tx:
-                    committed = await body(tx)
-            else:
-                committed = await store.transact(body)
+            committed = await cancels.call(transact)
         except Conflict:
             call.outcome = "refused"
         except BokiError as error:
@@ -236,43 +244,52 @@ class Shop:
         else:
             call.outcome, call.committed = "ok", committed
 
-    async def _count(self, store: BokiStore) -> None:
+    async def _count(self, store: BokiStore, cancels: Cancellations) -> None:
         self.notes.begun_to_count += 1
         counter = store.object(COUNTER)
+
+        async def together() -> Any:
+            async with store.snapshot(of=[COUNTER]) as snapshot:
+                return (await snapshot.value(COUNTER) or {}).get("n", 0)
+
         try:
-            least = await counter.inc("n")
+            least = await cancels.call(partial(counter.inc, "n"))
         except BokiError as error:
             self.notes.begun_to_count -= error.definite
             return
         self.notes.counted += 1
-        try:
-            for _ in range(READS):
-                found = await counter.get("n")
-                assert isinstance(found, int) and found >= least, f"a session that had seen {least} read {found}"
-                least = found
-        except BokiError:
-            pass  # it could not be read
+        reads: list[Callable[[], Awaitable[Any]]] = [*[partial(counter.get, "n")] * READS, together]
+        for read in reads:
+            try:
+                found = await cancels.call(read)
+            except CallCancelled:
+                continue
+            except BokiError:
+                return  # it could not be read
+            assert isinstance(found, int) and found >= least, f"a session that had seen {least} read {found}"
+            least = found
 
     # -- beside them
 
     async def tend(self, env: boki.sim.Environment) -> None:
         """Make checkpoints and trims, whether due or not."""
-        store = await self.store(env)
+        store, cancels = await self.store(env), cancellations(env)
         while not self.notes.stop:
             try:
-                self.notes.tended += bool(await store.tend(_one_of(env.random, (*KEYS, COUNTER))))
+                name = _one_of(env.random, (*KEYS, COUNTER))
+                self.notes.tended += bool(await cancels.call(partial(store.tend, name)))
             except BokiError:
                 pass  # it is repeated
             await asyncio.sleep(env.random.below(500) / 1000)
 
     async def clean(self, env: boki.sim.Environment) -> None:
         """Create objects, delete them or let them expire, and create them again."""
-        store = await self.store(env)
+        store, cancels = await self.store(env), cancellations(env)
         while not self.notes.stop:
             name = f"own/{env.random.token(6).hex()}"
             try:
                 for _ in range(3):
-                    await self._one_life(store, name, expires=env.random.below(2) == 0)
+                    await cancels.call(partial(self._one_life, store, name, expires=env.random.below(2) == 0))
                     await store.tend(name)
             except BokiError:
                 pass  # the object's state is unknown; the next one has another name
@@ -292,14 +309,23 @@ class Shop:
 
     async def watch(self, env: boki.sim.Environment) -> None:
         """Follow a list until the host is stopped."""
-        store = await self.store(env)
+        store, cancels = await self.store(env), cancellations(env)
         before: object = None
         seqnum = 0
-        async for change in store.object(KEYS[0]).watch():
-            assert change.seqnum > seqnum, f"a change at {change.seqnum} after one at {seqnum}"
-            assert not seqnum or change.before == before, f"from {before} to {change.before} before {change.seqnum}"
-            before, seqnum = change.after, change.seqnum
-            self.notes.watched += 1
+
+        async def changes() -> None:
+            nonlocal before, seqnum
+            async for change in store.object(KEYS[0]).watch(start=seqnum + 1 if seqnum else None):
+                assert change.seqnum > seqnum, f"a change at {change.seqnum} after one at {seqnum}"
+                assert not seqnum or change.before == before, f"from {before} to {change.before} before {change.seqnum}"
+                before, seqnum = change.after, change.seqnum
+                self.notes.watched += 1
+
+        while True:
+            try:
+                await cancels.call(changes, longest_s=SECONDS)
+            except CallCancelled:
+                pass
 
 
 async def when_taken(call: Callable[[], Awaitable[R]]) -> R:
@@ -315,6 +341,11 @@ async def when_taken(call: Callable[[], Awaitable[R]]) -> R:
             if not (error.definite and error.retryable):
                 raise
         await asyncio.sleep(RETRY_S)
+
+
+def cancellations(env: boki.sim.Environment) -> Cancellations:
+    """Return the cancellations of calls of a host's start."""
+    return Cancellations(env.random, one_in=_one_of(env.random, CANCELLED))
 
 
 def _one_of(random: Random, choices: Any) -> Any:
