@@ -46,7 +46,7 @@ DRAIN_S: Final = 1.0
 CANCELLED: Final = (0, 3, 6)
 """A host cancels one of so many calls; 0: none."""
 LIVES: Final = (0, 1, 3)
-"""A host cancels one of so many of its workers, in the middle of whatever they do; 0: none."""
+"""A host cancels one of so many of its workers, at any point of their lives; 0: none."""
 OWN: Final = "own-"
 """Beginning of the names of schedules that customers set."""
 PARTS: Final = ("bokiflow", "bokilib members", "bokilib follower")
@@ -220,14 +220,14 @@ class Office:
     async def _pack(self, env: boki.sim.Environment, worker: Worker, program: Program, cancels: Cancellations) -> None:
         """Start workflows, each once: what became of a start that was cancelled, or had no answer, is seen in the end."""
         while True:
-            await asyncio.sleep(env.random.below(800) / 1000)
+            await asyncio.sleep(env.random.below(300) / 1000)
             if self.stop:
                 await asyncio.Event().wait()
             order = env.random.token(6).hex()
             id = f"pack/{order}"
             self.begun[id] = f"box {order}"
             try:
-                await cancels.call(partial(worker.start, program.pack.call(order), id=id))
+                await cancels.call(partial(worker.start, program.pack.call(order), id=id), longest_s=0.25)
             except BokiError as error:
                 if error.definite:
                     del self.begun[id]

@@ -40,7 +40,7 @@ CLERKS: Final = "clerks"
 DOZEN: Final = 3
 """Tickets that are pushed together."""
 LIVES: Final = (0, 1, 3)
-"""A host cancels one of so many of its members, in the middle of whatever they do; 0: none."""
+"""A host cancels one of so many of its members, at any point of their lives; 0: none."""
 DAYS_S: Final = 9 * 86_400.0
 TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 
@@ -211,7 +211,7 @@ class Shop:
             mine.ended = True
 
     async def _live(self, env: boki.sim.Environment, life: Callable[[], Awaitable[None]]) -> None:
-        """Be a member again and again, until all is done: a life ends by itself, or in the middle of what it does."""
+        """Be a member again and again, until all is done: a life ends by itself, or is cancelled anywhere."""
         cancels = Cancellations(env.random, one_in=LIVES[env.random.below(len(LIVES))])
         while not self.over:
             try:

@@ -69,7 +69,7 @@ HOUR_S: Final = 3_600
 CANCELLED: Final = (0, 3, 8)
 """A run cancels one of so many calls; 0: none."""
 LIVES: Final = (0, 2, 6)
-"""A run cancels one of so many members, in the middle of whatever they do; 0: none."""
+"""A run cancels one of so many members, at any point of their lives; 0: none."""
 SETTLE_S: Final = 20_000.0
 """Longest virtual time in which everything is handled once nothing is pushed any more."""
 
@@ -231,64 +231,10 @@ class World:
             await asyncio.sleep(chances.random() * 5)
 
     async def _life(self, process: Process, group: str, who: str | None) -> None:
+        """Live as a member that ends by itself or is killed, drained, cancelled or left."""
         chances, book = self.chances, process.book
-        handling: dict[asyncio.Task[None], list[Message[Body]]] = {}
-        first: Message[Body] | None = None
-        ending = False
-        consumer = process.queue.consume(
-            group=group,
-            who=who,
-            prefetch=chances.choice((1, 4, 64)),
-            lease_s=LEASE_S,
-            member_lease_s=chances.choice((3, 15)),
-            carry_s=chances.choice((86_400, 40)),
-        )
-
-        def held() -> set[int]:
-            messages = [message for both in handling.values() for message in both] + ([first] if first else [])
-            return {message.body["n"] for message in messages} | on_their_way(consumer)
-
-        async def silent() -> None:
-            """Count a burden of each message that the member has while it is silent: others may take it for dead."""
-            counted: set[int] = set()
-            while book.stopped and not book.dead:
-                now = held()
-                self.burdens.update((group, number) for number in now - counted)
-                counted |= now
-                await asyncio.sleep(0.1)
-
-        async def consume() -> None:
-            async with consumer:
-                try:
-                    await take()
-                except asyncio.CancelledError:  # it may be cut off while it leaves: then others take it for dead
-                    if not ending:
-                        self.burdens.update((group, number) for number in held())
-                    raise
-
-        async def take() -> None:
-            nonlocal first
-            while True:
-                try:
-                    message = await self.cancels.call(partial(anext, consumer))
-                except CallCancelled:
-                    continue
-                except StopAsyncIteration:
-                    return
-                else:
-                    self._check_attempt(group, message)
-                    if first is None and chances.random() < 0.15:
-                        first = message  # one record ends it and the next one, perhaps of another shard
-                        continue
-                    both = [message] if first is None else [first, message]
-                    first = None
-                    task = asyncio.get_running_loop().create_task(self._handle(process, group, both))
-                    handling[task] = both
-                    task.add_done_callback(handling.pop)
-                    while len(handling) >= 6:
-                        await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
-
-        living = asyncio.get_running_loop().create_task(self.lives.call(consume, longest_s=200.0))
+        member = Member(self, process, group, who)
+        living = asyncio.get_running_loop().create_task(self.lives.call(member.consume, longest_s=200.0))
         watching: list[asyncio.Task[None]] = []
         try:
             for _ in range(chances.choice((1, 1, 3))):
@@ -297,20 +243,20 @@ class World:
                     break
                 if chances.random() < 0.3:
                     book.stop(chances.choice(STOPPED_S))
-                    watching.append(asyncio.get_running_loop().create_task(silent()))
+                    watching.append(asyncio.get_running_loop().create_task(member.silent()))
             ends = chances.random()
             if ends < 0.5 and not living.done():
                 book.die()
             elif ends < 0.8 and not living.done() and not self.stop.is_set():
                 try:
-                    await self.cancels.call(partial(consumer.drain, finish_s=chances.choice((0, 60))))
+                    await self.cancels.call(partial(member.consumer.drain, finish_s=chances.choice((0, 60))))
                 except CallCancelled:
                     self.counted["cancelled drains"] += 1
         finally:
-            ending = True
+            member.ending = True
             if book.dead:
-                self.burdens.update((group, number) for number in held())
-            tasks = [living, *handling, *watching]
+                member.burden()
+            tasks = [living, *member.handling, *watching]
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -321,14 +267,14 @@ class World:
                 assert isinstance(error, BaseException)
                 raise error
 
-    def _check_attempt(self, group: str, message: Message[Body]) -> None:
+    def check_attempt(self, group: str, message: Message[Body]) -> None:
         """Check that no attempt counts as failed that did not fail."""
         failed = self.burdens[group, message.body["n"]]
         assert self._weather is not CALM or message.attempt <= 1 + failed, (
             f"{group}: attempt {message.attempt} of message {message.body['n']}, of which {failed} failed"
         )
 
-    async def _handle(self, process: Process, group: str, messages: list[Message[Body]]) -> None:
+    async def handle(self, process: Process, group: str, messages: list[Message[Body]]) -> None:
         chances = self.chances
         drawn = chances.random()
         try:
@@ -506,6 +452,77 @@ class World:
         while True:
             await work()
             await self.stop.wait()
+
+
+class Member:
+    """One life of a member of a group. `ending`: it is stopped because its life is to end."""
+
+    def __init__(self, world: World, process: Process, group: str, who: str | None) -> None:
+        chances = world.chances
+        self.handling: Final[dict[asyncio.Task[None], list[Message[Body]]]] = {}
+        self.ending = False
+        self.consumer: Final = process.queue.consume(
+            group=group,
+            who=who,
+            prefetch=chances.choice((1, 4, 64)),
+            lease_s=LEASE_S,
+            member_lease_s=chances.choice((3, 15)),
+            carry_s=chances.choice((86_400, 40)),
+        )
+        self._world: Final = world
+        self._process: Final = process
+        self._group: Final = group
+        self._first: Message[Body] | None = None
+
+    def burden(self) -> None:
+        """Count a burden of each message that the member has."""
+        self._world.burdens.update((self._group, number) for number in self._held())
+
+    async def silent(self) -> None:
+        """Count a burden of each message that the member has while it is silent: others may take it for dead."""
+        book, counted = self._process.book, set[int]()
+        while book.stopped and not book.dead:
+            now = self._held()
+            self._world.burdens.update((self._group, number) for number in now - counted)
+            counted |= now
+            await asyncio.sleep(0.1)
+
+    async def consume(self) -> None:
+        """Be a member until the consumer is drained."""
+        async with self.consumer:
+            try:
+                await self._take()
+            except asyncio.CancelledError:  # it may be cut off while it leaves: then others take it for dead
+                if not self.ending:
+                    self.burden()
+                raise
+
+    async def _take(self) -> None:
+        """Handle messages, up to six at once."""
+        world = self._world
+        while True:
+            try:
+                message = await world.cancels.call(partial(anext, self.consumer))
+            except CallCancelled:
+                continue
+            except StopAsyncIteration:
+                return
+            world.check_attempt(self._group, message)
+            if self._first is None and world.chances.random() < 0.15:
+                self._first = message  # one record ends it and the next one, perhaps of another shard
+                continue
+            both = [message] if self._first is None else [self._first, message]
+            self._first = None
+            task = asyncio.get_running_loop().create_task(world.handle(self._process, self._group, both))
+            self.handling[task] = both
+            task.add_done_callback(self.handling.pop)
+            while len(self.handling) >= 6:
+                await asyncio.wait(self.handling, return_when=asyncio.FIRST_COMPLETED)
+
+    def _held(self) -> set[int]:
+        messages = [message for both in self.handling.values() for message in both]
+        messages += [self._first] if self._first else []
+        return {message.body["n"] for message in messages} | on_their_way(self.consumer)
 
 
 class Oracle:

@@ -102,7 +102,7 @@ class Cancellations:
 
 
 async def until(over: Callable[[], bool], life: Callable[[], Awaitable[None]]) -> None:
-    """Run a life of a program until it ends, or cancel it when it is over."""
+    """Run a life of a program until it ends, or cancel it when `over()` is true."""
     living = asyncio.ensure_future(life())
     try:
         while not over() and not living.done():
@@ -110,12 +110,19 @@ async def until(over: Callable[[], bool], life: Callable[[], Awaitable[None]]) -
         if living.done():
             living.result()
     finally:
-        living.cancel()
-        await asyncio.wait([living])
+        cut_off: asyncio.CancelledError | None = None
+        while not living.done():
+            living.cancel()
+            try:
+                await asyncio.wait([living])
+            except asyncio.CancelledError as error:  # cancelled again, and so is the life
+                cut_off = error
+        if cut_off is not None:
+            raise cut_off
 
 
 async def all_ended(running: Callable[[], list[str]], *beginnings: str) -> None:
-    """Wait until no task runs whose name begins so: parts of what was left, such as the heartbeats of a member.
+    """Wait until no task runs whose name begins so: parts that a worker or member leaves behind, such as heartbeats.
 
     Args:
         running: returns the names of the tasks of a process.

@@ -10,7 +10,7 @@ with the final lists:
 - A counter without conditions has at least the acknowledged increments and at most those begun, and no session reads less than it has seen.
 - Each change that a watcher sees begins where the one before ended.
 - An object that was deleted is gone; one that was created again begins empty.
-- A call that was cancelled happened once or not at all, and nothing of it runs on.
+- A call that was cancelled happened once or not at all, and its tasks end.
 - After days, in which younger objects were forgotten, all of this still holds.
 """
 
