@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import boki
 import boki.sim
+from bokiqueue import Consumer
 from bokiqueue_tools.simulated import QUEUE, program
 from itests.support.two_processes import lines_of_two
 
@@ -56,6 +58,28 @@ def _nothing() -> Any:
     from bokilib import Contribution
 
     return Contribution()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_a_member_that_beats_on_after_it_was_left_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted consumer ends its heartbeats only if it is not cancelled while it releases its shards."""
+    ends, releases, cut_off = Consumer._end, Consumer._release_shards, set[Consumer[object]]()
+
+    async def released(self: Consumer[object]) -> list[BaseException]:
+        cut_off.add(self)
+        failed = await releases(self)
+        cut_off.discard(self)
+        return failed
+
+    async def end(self: Consumer[object]) -> None:
+        if self not in cut_off:
+            await ends(self)
+
+    monkeypatch.setattr(Consumer, "_release_shards", released)
+    monkeypatch.setattr(Consumer, "_end", end)
+    with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
+        on_models(range(101, 140))
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
