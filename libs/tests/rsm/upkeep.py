@@ -8,6 +8,7 @@ from boki.testing import MemoryCluster
 from bokilib.append.log import Log
 from bokilib.retention.carrier import Carrier
 from bokirsm import Host, carried
+from bokirsm.model.partition_state import Fresh
 
 
 async def idle(host: Host) -> None:
@@ -19,7 +20,7 @@ async def idle(host: Host) -> None:
 
 async def checkpoint(host: Host, partition: int) -> None:
     """Make a checkpoint of a partition now."""
-    host.lane._states[partition].fresh = (1_000, 0)
+    host.lane._states[partition].fresh = Fresh(1_000)
     host.lane._begin_checkpoint()
     await idle(host)
 

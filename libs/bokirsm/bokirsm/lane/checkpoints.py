@@ -81,10 +81,12 @@ def shot_of_machine(machine: LaneMachine, now_ms: int, rewrite_ms: int) -> Machi
     return MachineShot(machine, machine.state.k, machine.state.halted, machine.state.kind, composed)
 
 
-def shot_of_partition(state: PartitionState, covers: int, now_ms: int, rewrite_ms: int) -> PartitionShot:
-    """Return a partition as it is, as of `covers`."""
+def shot_of_partition(
+    state: PartitionState, touched: list[str], covers: int, now_ms: int, rewrite_ms: int
+) -> PartitionShot:
+    """Return a partition as it is, as of `covers`, with the machines that changed since its last checkpoint."""
     header, rows = state.rows(covers)
-    return PartitionShot(state, covers, compose(header, rows, state.kept, now_ms, rewrite_ms), list(state.touched))
+    return PartitionShot(state, covers, compose(header, rows, state.kept, now_ms, rewrite_ms), touched)
 
 
 class _Item(NamedTuple):

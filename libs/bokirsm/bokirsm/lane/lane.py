@@ -30,13 +30,14 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import BokiError, ClosedError, Conflict, Trimmed
 from boki_common.interruption import interrupted
+from boki_common.limits import MIB
 from boki_common.logs import get_logger
 from boki_common.runtime.code_watch import CodeStuck, CodeWatch
 from bokilib.append.log import Log, Read, Tokens
@@ -66,7 +67,6 @@ from bokirsm.machine.values import Ask, asker_of, encode
 from bokirsm.model.events import (
     DROPPED,
     PICKER,
-    AnyEvent,
     Claimed,
     Commit,
     Faulted,
@@ -77,16 +77,26 @@ from bokirsm.model.events import (
 )
 from bokirsm.model.lane_record import TIMER, InboxMessage, LaneRecord, Span, is_own
 from bokirsm.model.machine_state import MachineState
-from bokirsm.model.partition_state import OpenFault, PartitionState, TimerTimes, machine_of
+from bokirsm.model.partition_state import Fresh, OpenFault, PartitionState, Shares, TimerTimes, machine_of, shares_of
 
+RINGS: Final = 1_024
+"""Timers that are put into inboxes before other tasks of the process run."""
 ATTEMPTS: Final = 3
 """Attempts of a handler before its machine has a fault."""
 LEAST_TIMERS: Final = 1_000
 """Entries of the heap of timers that are kept without a look at them."""
 SLICE: Final = 64
-"""Items that are handled before other tasks of the process run."""
+"""Items that are handled before other tasks of the process run: some milliseconds of work. Large ones count as several (`_weight`)."""
+SENDS: Final = 8
+"""Messages that a handler sends which count as an item: some of them are machines to create."""
+ITEM_BYTES: Final = 4_096
+"""Bytes of a commit that count as an item."""
+BATCH: Final = 512
+"""Machines that changed in the partitions whose checkpoints are made at one time: handlers wait for so many snapshots to be composed."""
 RECORDS_BETWEEN: Final = checkpoint_rules.RECORDS_BETWEEN
 BYTES_BETWEEN: Final = checkpoint_rules.BYTES_BETWEEN
+WHOLE_BYTES_BETWEEN: Final = 16 * MIB
+"""Bytes of the records of a partition, with what they have of others, from one checkpoint to the next: its next owner reads them."""
 CHECKPOINT_S: Final = 600.0
 """Seconds from the first record after a checkpoint to the next checkpoint."""
 NEARLY: Final = 0.5
@@ -109,6 +119,20 @@ class _Due(NamedTuple):
     order: int
     machine: str
     firing: Firing
+
+
+class _Decoded(NamedTuple):
+    """A record that is delivered once for each of its partitions, one after the other: it is decoded once.
+
+    Attributes:
+        item: the record.
+        shares: of its partitions.
+        is_own: whether the lane appended it.
+    """
+
+    item: Read
+    shares: Shares
+    is_own: bool
 
 
 class Lane:
@@ -175,8 +199,8 @@ class Lane:
         self._alarm: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._open = True
-        self._decoded: tuple[Read, list[AnyEvent]] | None = None
-        """The record that was decoded last, and its events."""
+        self._decoded: _Decoded | None = None
+        """The record that was decoded last."""
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
@@ -286,7 +310,7 @@ class Lane:
         self._states[partition] = state
         self._spans.setdefault(partition, []).append((position, None))
         self._follower.add(tags.rsm_partition(self._app.name, partition), position + 1, partial(self._saw, partition))
-        if state.fresh[0]:
+        if state.fresh.records:
             self._since_s[partition] = asyncio.get_running_loop().time()
         for id, message in state.pending.items():
             self._enqueue(InboxMessage(message, id.seqnum, id.number))
@@ -302,17 +326,17 @@ class Lane:
             for name, one in times.items():
                 self._set_timer(text, name, one)
 
-    def _leave(self, partition: int, last: int) -> None:
-        """Drop a partition, which this lane owned for records below `last`."""
-        if self._claims.pop(partition, None) is None:
-            return
-        self._follower.discard(tags.rsm_partition(self._app.name, partition))
-        self._delivered.pop(partition, None)
-        self._since_s.pop(partition, None)
-        state = self._states.pop(partition)
-        first, _ = self._spans[partition].pop()
-        self._spans[partition].append((first, last))
-        for text in [one for one in self._machines if state.has(one)]:
+    def _leave(self, partitions: Iterable[int], last: int) -> None:
+        """Drop partitions, which this lane owned for records below `last`."""
+        left = {one for one in partitions if self._claims.pop(one, None) is not None}
+        for one in sorted(left):
+            self._follower.discard(tags.rsm_partition(self._app.name, one))
+            self._delivered.pop(one, None)
+            self._since_s.pop(one, None)
+            del self._states[one]
+            first, _ = self._spans[one].pop()
+            self._spans[one].append((first, last))
+        for text in [text for text, machine in self._machines.items() if machine.ref.partition in left]:
             self._drop(text)
 
     def _drop(self, text: str) -> None:
@@ -341,8 +365,8 @@ class Lane:
                 while any(one in self._closing for record in self._records for one in record.partitions):
                     await self._append_first()
                 seqnum = await self._owner.release(release, partitions)
-                for one in partitions if seqnum else ():
-                    self._leave(one, seqnum)
+                if seqnum:
+                    self._leave(partitions, seqnum)
                 return seqnum > 0
         finally:
             self._closing.difference_update(partitions)
@@ -370,8 +394,7 @@ class Lane:
         """
         kept = dict(self._claims)
         self._in_flight = None
-        for one in kept:
-            self._leave(one, 0)
+        self._leave(kept, 0)
         self._spans.clear()  # all is followed from a position above the lane's own records
         self._records.clear()
         self._records.append(LaneRecord(self._app.name))
@@ -409,8 +432,7 @@ class Lane:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in list(self._claims):
-            self._leave(one, 0)
+        self._leave(list(self._claims), 0)
 
     async def settled(self) -> None:
         """Wait until nothing is handled, loaded or in flight; for tests, and before a host leaves."""
@@ -491,14 +513,14 @@ class Lane:
         record = item.record
         self._delivered[partition] = record.seqnum
         self._arrived.set()
-        events = self._events_of(item)
-        if is_own(record.seqnum, events, self._spans):
+        decoded = self._decode(item)
+        if decoded.is_own:
             if record.seqnum > self._newest_own and self._in_flight is not None:
                 self._appended(record.seqnum, self._in_flight)  # the answer of its append is late
             return
         state = self._states[partition]
         faults = dict(state.faults)
-        for id, message in state.apply(record.seqnum, record.time_ms, len(record.data), events):
+        for id, message in state.apply_shares(record.seqnum, record.time_ms, decoded.shares):
             self._enqueue(InboxMessage(message, id.seqnum, id.number))
         for text in faults:
             if state.faults.get(text) is not faults[text] and text in self._machines:
@@ -508,11 +530,13 @@ class Lane:
         self._schedule()
         self._look(partition)
 
-    def _events_of(self, item: Read) -> list[AnyEvent]:
-        """Return the events of a record, which is delivered once for each of its partitions, one after the other: decode it once."""
-        if self._decoded is None or self._decoded[0] is not item:
-            self._decoded = item, PICKER.of(item.record.seqnum, item.envelope)
-        return self._decoded[1]
+    def _decode(self, item: Read) -> _Decoded:
+        if self._decoded is None or self._decoded.item is not item:
+            record = item.record
+            events = PICKER.of(record.seqnum, item.envelope)
+            mine = is_own(record.seqnum, events, self._spans)
+            self._decoded = _Decoded(item, {} if mine else shares_of(events, len(record.data)), mine)
+        return self._decoded
 
     def _passed(self, partition: int, seqnum: int) -> None:
         """Note that records of a partition up to a seqnum were delivered: a partition that joins does not wait for them."""
@@ -546,7 +570,7 @@ class Lane:
             async with self._turn:
                 while any(partition in record.partitions for record in self._records):
                     await self._append_first()
-                self._leave(partition, self._newest_own + 1)
+                self._leave([partition], self._newest_own + 1)
         finally:
             self._closing.discard(partition)
 
@@ -599,7 +623,9 @@ class Lane:
     def _ring(self) -> None:
         """Put the timers that are due into the inboxes of their machines."""
         loop = asyncio.get_running_loop()
-        while self._timers and self._timers[0].due_s <= loop.time():
+        for _ in range(RINGS):
+            if not self._timers or self._timers[0].due_s > loop.time():
+                break
             due = heapq.heappop(self._timers)
             state = self._states.get(partition_of_ref(due.machine)[1])
             if state is None or not state.has(due.machine):
@@ -632,13 +658,15 @@ class Lane:
             self.fail(error)
 
     def _handle_some(self) -> None:
-        for _ in range(SLICE):
-            if not self._open or self._paused or not self._ready or len(self._records) > 1:
-                break
+        left = SLICE
+        while left > 0 and self._open and not self._paused and self._ready and len(self._records) == 1:
             text = next(iter(self._ready))
             del self._ready[text]
+            record = self._records[-1]
+            sent, size = len(record.sent), record.size
             if self._step(self._machines[text]):
                 self._ready[text] = None
+            left -= 1 + (len(record.sent) - sent) // SENDS + (record.size - size) // ITEM_BYTES
         self._begin_sending()
         if len(self._records) == 1:
             self._schedule()
@@ -975,11 +1003,11 @@ class Lane:
         self._in_flight, self._newest_own = None, seqnum
         record.appended(seqnum)
         events = record.events()
-        concerned = dict.fromkeys([*record.partitions, *(partition_of_ref(one.message.to)[1] for one in record.sent)])
-        for partition in concerned:
+        shares, now_ms = shares_of(events, record.size), self._log.now_ms()
+        for _, partition in shares:
             state = self._states.get(partition)
             if state is not None:
-                state.apply(seqnum, self._log.now_ms(), record.size, events)
+                state.apply_shares(seqnum, now_ms, shares)
                 self._look(partition)
         for event in events:
             if isinstance(event, Faulted):
@@ -1001,9 +1029,8 @@ class Lane:
 
     def _look(self, partition: int) -> None:
         """Begin a checkpoint if a partition has enough new records or bytes."""
-        records, size = self._states[partition].fresh
         self._since_s.setdefault(partition, asyncio.get_running_loop().time())
-        if checkpoint_rules.due(records, size, RECORDS_BETWEEN, BYTES_BETWEEN):
+        if _are_enough(self._states[partition].fresh):
             self._begin_checkpoint()
 
     def tend(self) -> None:
@@ -1014,11 +1041,14 @@ class Lane:
     def _is_due(self, partition: int, share: float = 1.0) -> bool:
         """Return whether a checkpoint of a partition is due, or a share of the way to the next one has passed."""
         state = self._states[partition]
-        records, size = state.fresh
-        if checkpoint_rules.due(round(records / share), round(size / share), RECORDS_BETWEEN, BYTES_BETWEEN):
+        if _are_enough(state.fresh, share):
             return True
         since_s = self._since_s.get(partition)
-        if records and since_s is not None and asyncio.get_running_loop().time() - since_s >= CHECKPOINT_S * share:
+        if (
+            state.fresh.records
+            and since_s is not None
+            and asyncio.get_running_loop().time() - since_s >= CHECKPOINT_S * share
+        ):
             return True
         oldest_ms = (
             min((one.time_ms for one in state.records[:1]), default=0) if not state.head else state.checkpoint_ms
@@ -1040,14 +1070,35 @@ class Lane:
 
     async def _checkpoint(self) -> None:
         """Make checkpoints of the partitions for which they are due or nearly so, and trim."""
-        partitions = [one for one in self._states if self._is_due(one, NEARLY)]
+        for partitions in self._batches([one for one in self._states if self._is_due(one, NEARLY)]):
+            await self._checkpoint_of(partitions)
+
+    def _batches(self, partitions: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the partitions that this lane still has, by so many that few of their machines changed."""
+        batch: list[int] = []
+        count = 0
+        for one in partitions:
+            state = self._states.get(one)
+            if state is None:
+                continue
+            if batch and count + len(state.touched) > BATCH:
+                yield batch
+                batch, count = [], 0
+            batch.append(one)
+            count += len(state.touched)
+        if batch:
+            yield batch
+
+    async def _checkpoint_of(self, partitions: Sequence[int]) -> None:
         await self._load_touched(partitions)
         async with self._turn:
             self._paused = True
             try:
                 while self._records[0]:
                     await self._append_first()
-                shots = self._shots([one for one in partitions if one in self._states and one not in self._closing])
+                shots = await self._shots(
+                    [one for one in partitions if one in self._states and one not in self._closing]
+                )
                 touched = [text for shot in shots.partitions for text in shot.touched]
                 over = [text for text in touched if self._machines[text].is_over]
             finally:
@@ -1072,7 +1123,7 @@ class Lane:
 
     async def _load_touched(self, partitions: Sequence[int]) -> None:
         """Load the machines that a former owner's commits changed, which need snapshots."""
-        texts = [text for one in partitions for text in self._states[one].touched]
+        texts = [text for one in partitions if one in self._states for text in self._states[one].touched]
         for at in range(0, len(texts), SLICE):
             machines = [self._machine(text) for text in texts[at : at + SLICE] if self._has(text)]
             for machine in machines:
@@ -1085,28 +1136,34 @@ class Lane:
     def _has(self, text: str) -> bool:
         return partition_of_ref(text)[1] in self._states
 
-    def _shots(self, partitions: Sequence[int]) -> Shots:
-        """Return what is to be written of partitions. The lane's memory is the state of the log now."""
+    async def _shots(self, partitions: Sequence[int]) -> Shots:
+        """Return what is to be written of partitions. The lane's memory is the state of the log now.
+
+        Other tasks run between machines. Handlers do not, and the caller has the turn, so the partitions stay, and so do their machines.
+        """
         now_ms = self._log.now_ms()
         old_ms = self._carry_ms // 2
         machines: list[MachineShot] = []
         found: list[PartitionShot] = []
         for one in partitions:
             state = self._states[one]
-            state.fresh = (0, 0)
+            state.fresh = Fresh()
             self._since_s.pop(one, None)
-            if any(self._state_of(text) != k for text, k in state.touched.items()):
+            touched = dict(
+                state.touched
+            )  # a next owner's commits may be delivered meanwhile: these shots are not written then
+            if any(self._state_of(text) != k for text, k in touched.items()):
                 continue  # a machine is unreadable, which was logged, or the partition has another owner, or was read again just now
             covers = max(state.covers, state.next_covers(self._delivered[one], now_ms - old_ms))
-            for text in state.touched:
+            for number, (text, k) in enumerate(touched.items()):
+                if number % SLICE == SLICE - 1:
+                    await asyncio.sleep(0)
                 machine = self._machines[text]
-                assert machine.state is not None and machine.state.k == state.touched[text], (
-                    "memory is the state of the log"
-                )
+                assert machine.state is not None and machine.state.k == k, "memory is the state of the log"
                 gone = machine.state.halted and not machine.digest and machine.snapped < 0
-                if machine.snapped != machine.state.k and not (gone and state.newest[text] <= covers):
+                if machine.snapped != k and not (gone and state.newest[text] <= covers):
                     machines.append(shot_of_machine(machine, now_ms, old_ms))
-            found.append(shot_of_partition(state, covers, now_ms, old_ms))
+            found.append(shot_of_partition(state, list(touched), covers, now_ms, old_ms))
         return Shots(machines, found, now_ms)
 
     def _state_of(self, text: str) -> int:
@@ -1130,6 +1187,12 @@ class Lane:
                 again = [one for one in mine if self._owner.mine.get(one) == seqnum]
                 self._claims.update(dict.fromkeys(again, seqnum))  # a newer claim of one that was lost needs a new read
                 await self._log.book.trim([(self._owner.fences[one], seqnum) for one in again])
+
+
+def _are_enough(fresh: Fresh, share: float = 1.0) -> bool:
+    """Return whether a checkpoint of records pays, or a share of those that it needs for that are there."""
+    records, size, whole = (round(one / share) for one in fresh)
+    return checkpoint_rules.due(records, size, RECORDS_BETWEEN, BYTES_BETWEEN) or whole >= WHOLE_BYTES_BETWEEN
 
 
 def _of(machine: LaneMachine, commit: Commit) -> Commit:

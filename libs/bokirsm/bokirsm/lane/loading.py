@@ -22,7 +22,7 @@ from bokilib.errors import ForeignRecord
 from bokilib.records import tags
 from bokirsm.model.events import PICKER, Checkpoint, Created, PartRef, Snapshot, is_head, partition_of_ref
 from bokirsm.model.machine_state import MachineState, decode_state
-from bokirsm.model.partition_state import PartitionState
+from bokirsm.model.partition_state import PartitionState, Shares, shares_of
 from bokirsm.model.parts import KeptParts, kept_of
 
 E = TypeVar("E", Checkpoint, Snapshot)
@@ -251,8 +251,10 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
                 raise item.error()
             continue
         read = await opened(log, item)
+        shares: Shares = {}
+        if read is not None:
+            shares = shares_of(PICKER.of(item.seqnum, read.envelope), len(item.data))
         for tag in item.tags:
             one = by_tag.get(tag)
             if one is not None and item.seqnum > after[one]:
-                events = PICKER.of(item.seqnum, read.envelope) if read is not None else []
-                states[one].apply(item.seqnum, item.time_ms, len(item.data), events)
+                states[one].apply_shares(item.seqnum, item.time_ms, shares)

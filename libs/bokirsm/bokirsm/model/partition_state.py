@@ -3,6 +3,8 @@
     state = PartitionState("words", 3)              # or `restored` from a checkpoint
     for record in records_of_p: state.apply(…)      # above `covers`, up to the claim
 
+- A record is a record of several partitions. Each applies its *share*: its messages, what is said of its machines, and a part of the
+  bytes, so that a record costs as much as it has events, whatever the number of its partitions (`shares_of`).
 - *Pending* messages are those of the checkpoint and of the records above it, without those that commits took, in the order of the log.
 - A machine's state is its newest snapshot and the commits above it (`machine_of`).
 - A message with the deduplication id of a message before it to the same machine, by less than the window, is dropped.
@@ -16,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -32,6 +34,7 @@ from bokirsm.model.events import (
     Resumed,
     Skipped,
     messages_of,
+    partition_of_ref,
 )
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.parts import KeptParts, Row, compose, rows_of, whole
@@ -70,8 +73,83 @@ class TimerTimes(NamedTuple):
     k: int
 
 
+Decided: TypeAlias = Commit | Faulted | Resumed | Skipped
+"""An event about one machine."""
+
+
+class Share:
+    """The share of a partition in a record.
+
+    Attributes:
+        messages: those to its machines, with their numbers in the record, in order.
+        events: those about its machines, in order.
+        size: its part of the bytes of the record. The shares of all partitions are as large as the record.
+        whole: the bytes of the record.
+    """
+
+    __slots__ = ("events", "messages", "size", "whole")
+
+    def __init__(self, size: int = 0) -> None:
+        self.messages: Final[list[tuple[int, Message]]] = []
+        self.events: Final[list[Decided]] = []
+        self.size = self.whole = size
+
+
+Shares: TypeAlias = dict[tuple[str, int], Share]
+"""By group and partition."""
+
+
+def shares_of(events: Iterable[AnyEvent], size: int) -> Shares:
+    """Return the shares of all partitions in a record of so many bytes."""
+    events = list(events)
+    shares: Shares = {}
+    total = 0
+    for number, message in messages_of(events):
+        share = shares.setdefault(_place_of(message.to), Share())
+        share.messages.append((number, message))
+        share.size += (weight := size_of(message))
+        total += weight
+    for event in events:
+        if isinstance(event, Decided):
+            share = shares.setdefault(_place_of(event.id), Share())
+            share.events.append(event)
+            share.size += (weight := _weight(event))
+            total += weight
+    for share in shares.values():
+        share.size, share.whole = size * share.size // total, size
+    return shares
+
+
+def _place_of(ref: str) -> tuple[str, int]:
+    """Return the group and partition of a machine; a text that is no machine is in no partition."""
+    try:
+        return partition_of_ref(ref)
+    except ValueError:
+        return ref, -1
+
+
+def _weight(event: Decided) -> int:
+    """Return the bytes of an event without the messages that it sends, about."""
+    if not isinstance(event, Commit):
+        return AROUND_BYTES
+    size = AROUND_BYTES + len(event.id)
+    size += sum(len(value) for value in event.registers.values())
+    for changes in event.keys.values():
+        size += sum(len(key) + len(value or b"") for key, value in changes.items())
+    size += sum(len(timer.body) + AROUND_BYTES for timer in event.timers)
+    return size + sum(len(reply.body) + AROUND_BYTES for reply in event.replies)
+
+
+class Fresh(NamedTuple):
+    """The records since a checkpoint: their number, the partition's shares of their bytes, and their bytes."""
+
+    records: int = 0
+    size: int = 0
+    whole: int = 0
+
+
 class PlacedRecord(NamedTuple):
-    """A record of the partition: its seqnum, its bytes, and its time by the clock of the log."""
+    """A record of the partition: its seqnum, the partition's share of its bytes, and its time by the clock of the log."""
 
     seqnum: int
     size: int
@@ -126,7 +204,7 @@ class PartitionState:
         newest: the seqnum of the newest commit of each of these machines.
         commits: these commits by machine, while they are needed to load machines.
         records: the records above `covers`, in order of their application.
-        fresh: the records that were applied since the last checkpoint, and their bytes.
+        fresh: the records that were applied since the last checkpoint.
         kept: the parts of the last checkpoint.
         head: the seqnum of its head; 0 without one.
         checkpoint_ms: the time of the oldest record that has a part of it; 0 without one.
@@ -143,7 +221,7 @@ class PartitionState:
         self.commits: Final[dict[str, list[Commit]]] = {}
         self.newest: Final[dict[str, int]] = {}
         self.records: list[PlacedRecord] = []
-        self.fresh: tuple[int, int] = (0, 0)
+        self.fresh = Fresh()
         self.kept = KeptParts()
         self.head = 0
         self.checkpoint_ms = 0
@@ -188,20 +266,24 @@ class PartitionState:
             size: its bytes.
             events: of machines, in the record.
         """
-        self.records.append(PlacedRecord(seqnum, size, time_ms))
-        self.fresh = (self.fresh[0] + 1, self.fresh[1] + size)
-        events = list(events)
+        return self.apply_shares(seqnum, time_ms, shares_of(events, size))
+
+    def apply_shares(self, seqnum: int, time_ms: int, shares: Shares) -> list[tuple[MessageId, Message]]:
+        """Apply the partition's share of a record, as `apply` does."""
+        share = shares.get((self.group, self.partition)) or Share()
+        self.records.append(PlacedRecord(seqnum, share.size, time_ms))
+        records, size, whole = self.fresh
+        self.fresh = Fresh(records + 1, size + share.size, whole + share.whole)
         new = []
-        for number, message in messages_of(events):
+        for number, message in share.messages:
             id = MessageId(seqnum, number)
-            if self.has(message.to) and id not in self.pending and not self._is_copy(message, seqnum, time_ms):
+            if id not in self.pending and not self._is_copy(message, seqnum, time_ms):
                 self.pending[id] = message
                 new.append((id, message))
-        for event in events:
+        for event in share.events:
             if isinstance(event, Commit):
-                if self.has(event.id):
-                    self._commit(event, seqnum)
-            elif isinstance(event, (Faulted, Resumed, Skipped)) and self.has(event.id):
+                self._commit(event, seqnum)
+            else:
                 self._decide(event, seqnum)
         return [one for one in new if one[0] in self.pending]
 

@@ -34,6 +34,7 @@ from bokirsm import (
 from bokirsm.lane import lane
 from bokirsm.model import parts
 from bokirsm.model.events import PICKER, Checkpoint, Snapshot, is_head
+from bokirsm.model.partition_state import Fresh
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost
 from libs.tests.rsm.upkeep import checkpoint, idle
@@ -109,7 +110,7 @@ async def test_a_part_that_did_not_change_is_not_written_again(
             assert await host.ask(Size().to(shelf)) == 40_000
             before = (await book.check_tail()).seqnum  # type: ignore[union-attr]
             host.lane._begin_checkpoint()
-            host.lane._states[shelf.partition].fresh = (1_000, 0)
+            host.lane._states[shelf.partition].fresh = Fresh(1_000)
             await idle(host)
             written = [item for item in await all_of(book) if item.seqnum > before]
             sizes.append(sum(len(item.data) for item in written))

@@ -313,7 +313,7 @@ async def test_events_sent_before_their_machine_joined_the_lane_come_first(new_h
         free = next(one for one in host.partitions if one != diary.partition)
         claim = host._owner.mine[free]
         async with lane._turn:
-            lane._leave(free, claim)
+            lane._leave([free], claim)
         taking = asyncio.create_task(lane.take({free: claim}))
         await asyncio.wait([taking], timeout=0.1)
         assert not taking.done() and free not in host.partitions
