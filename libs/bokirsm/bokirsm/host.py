@@ -42,7 +42,7 @@ from bokilib.retention.carrier import Carrier
 from bokilib.retention.checkpoint_rules import RETENTION_MS, REWRITE_MS
 from bokirsm.client.rsm import TIMEOUT_S, Rsm
 from bokirsm.lane.carrying import carried
-from bokirsm.lane.lane import Lane
+from bokirsm.lane.lane import MEMORY_BYTES, Lane
 from bokirsm.machine.app import App
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref
@@ -77,6 +77,7 @@ class Host:
         stuck_after_s: float | None = STUCK_AFTER_S,
         carry_s: float = REWRITE_MS / 1_000,
         retention_s: float = RETENTION_MS / 1_000,
+        memory_bytes: int = MEMORY_BYTES,
         hook: PayloadHook | None = None,
         random: boki.Random | None = None,
     ) -> None:
@@ -90,6 +91,8 @@ class Host:
             stuck_after_s: seconds that a handler may run. One that runs longer has a fault. None: no bound.
             carry_s: the age that no record of a machine reaches, because hosts rewrite it before: that of a term.
             retention_s: seconds for which the key of a machine that halted cannot be used again.
+            memory_bytes: bytes of machines in memory, about, beyond which those that have been idle for longest are dropped. Their next
+                event has them read from the log.
             hook: as for `bokilib.Log`.
             random: the source of names and of the random choices of machines.
         """
@@ -118,7 +121,15 @@ class Host:
         self._follower: Final = Follower(opened, self._peers.fail)
         tokens: Tokens = random or boki.SystemRandom()
         self.lane: Final = Lane(
-            opened, app, self._owner, self._follower, tokens, self._watch, self._lane_failed, self._carry_ms
+            opened,
+            app,
+            self._owner,
+            self._follower,
+            tokens,
+            self._watch,
+            self._lane_failed,
+            self._carry_ms,
+            memory_bytes,
         )
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []

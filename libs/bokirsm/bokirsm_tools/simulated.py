@@ -32,6 +32,8 @@ from bokirsm_tools.simulated_machines import BAD, GROUP, MONEY, NEW, OLD
 
 BOOK: Final = "works"
 SECONDS: Final = 4.0
+MEMORY_BYTES: Final = (2**24, 0)
+"""Of hosts with an even number, and of others: these read nearly each event's machine from the log."""
 LEASE_S: Final = 2.0
 TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 NODES: Final = 4
@@ -156,7 +158,8 @@ class Works:
             while True:
                 app = NEW if self.deployed >= number else OLD
                 leaves_s = None if env.random.below(2) else env.random.below(int(SECONDS * 1_000)) / 1_000
-                async with Host(app, log, name=name, lease_s=LEASE_S, random=env.random):
+                memory_bytes = MEMORY_BYTES[number % 2]
+                async with Host(app, log, name=name, lease_s=LEASE_S, memory_bytes=memory_bytes, random=env.random):
                     try:
                         async with asyncio.timeout(leaves_s):
                             await asyncio.Event().wait()

@@ -1,6 +1,7 @@
 """Faults at every operation of hosts that make a checkpoint after each second record, and trim: each machine does the same as without.
 
-States are cut into parts of a few bytes in some runs, so that heads refer to parts of older snapshots.
+States are cut into parts of a few bytes in some runs, so that heads refer to parts of older snapshots. In others hosts drop each machine
+from memory that is in a snapshot, so that nearly every event has its machine read from the log.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from bokilib.follow.members import Members
 from bokilib.ports import BookPort
 from bokilib.retention.carrier import Carrier
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere
-from bokirsm import carried
+from bokirsm import Host, carried
 from bokirsm.lane import carrying, lane
+from bokirsm.lane.residents import Residents
 from bokirsm.model import parts
 from libs.tests.rsm.test_faults import another, check, check_links, links, program, without_lease
 from libs.tests.rsm.traces import ARCHIVE, archive_trims
 
 
-@pytest.fixture(autouse=True, params=["whole, one by one", "parts, many at a time"])
+@pytest.fixture(autouse=True, params=["whole, one by one", "parts, many at a time", "none in memory"])
 def often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have checkpoints made after each second record, of whole states or of states in parts."""
     monkeypatch.setattr(lane, "RECORDS_BETWEEN", 2)
@@ -33,8 +35,22 @@ def often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setattr(lane, "SLICE", 256)
         monkeypatch.setattr(parts, "PART_BYTES", 24)
         monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    if request.param.startswith("none"):
+        defaults = Host.__init__.__kwdefaults__
+        assert defaults is not None
+        monkeypatch.setitem(defaults, "memory_bytes", 0)
+    dropped: list[str] = []
+    pop = Residents.pop
+
+    def popped(self: Residents) -> str | None:
+        if (text := pop(self)) is not None:
+            dropped.append(text)
+        return text
+
+    monkeypatch.setattr(Residents, "pop", popped)
     trimmed = archive_trims(monkeypatch)
     yield
+    assert len(dropped) > 50 if request.param.startswith("none") else not dropped, "clean machines are dropped"
     assert sum(trimmed) > 50, "hosts trim what their checkpoints cover"
     ARCHIVE.clear()
 

@@ -45,6 +45,11 @@ class MachineShot(NamedTuple):
     composed: Composed
 
     @property
+    def size(self) -> int:
+        """The bytes of the state."""
+        return len(self.composed.data) + sum(len(part.data) for part in self.composed.parts)
+
+    @property
     def alone(self) -> LaneMachine | None:
         """The machine, if its head refers to parts of older snapshots, which a copy by a carrier would have trimmed."""
         return self.machine if len(self.composed.new) < len(self.composed.parts) else None

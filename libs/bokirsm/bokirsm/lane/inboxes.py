@@ -59,6 +59,8 @@ class LaneMachine:
         snapped: the number of the newest commit in its newest snapshot; -1 without one.
         kept: the parts of its newest snapshot.
         newest: the seqnum of the newest record of its stream that this lane read or appended.
+        size: its bytes in memory, about (`residents`).
+        is_counted_changed: whether these count as those of a machine that changed.
     """
 
     __slots__ = (
@@ -67,11 +69,13 @@ class LaneMachine:
         "failures",
         "fault",
         "inbox",
+        "is_counted_changed",
         "kept",
         "loaded",
         "loading",
         "newest",
         "ref",
+        "size",
         "snapped",
         "state",
         "text",
@@ -93,6 +97,8 @@ class LaneMachine:
         self.snapped = -1
         self.kept = KeptParts()
         self.newest = 0
+        self.size = 0
+        self.is_counted_changed = False
 
     def begin_again(self) -> None:
         """Become the machine that its first item creates: one of the same key ended, and its retention has passed."""
@@ -100,6 +106,17 @@ class LaneMachine:
         if self.state is not None and self.state.halted and isinstance(first, InboxMessage) and first.message.digest:
             self.state, self.volatile, self.digest = None, {}, ""
             self.snapped, self.kept, self.newest = -1, KeptParts(), 0
+
+    @property
+    def is_changed(self) -> bool:
+        """True if its newest snapshot has less than its memory."""
+        return self.state is not None and self.state.k != self.snapped
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing waits for it, and its newest snapshot has what its memory has: it can be read again."""
+        waits = self.inbox or self.deferred or self.fault or self.loading is not None
+        return self.loaded and self.state is not None and not waits and not self.is_changed
 
     @property
     def is_over(self) -> bool:

@@ -60,6 +60,7 @@ from bokirsm.lane.checkpoints import (
     shot_of_partition,
 )
 from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
+from bokirsm.lane.residents import Residents
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
 from bokirsm.machine.handling import HandlerFailed, World, handle, skip
@@ -86,11 +87,14 @@ ATTEMPTS: Final = 3
 LEAST_TIMERS: Final = 1_000
 """Entries of the heap of timers that are kept without a look at them."""
 SLICE: Final = 64
-"""Items that are handled before other tasks of the process run: some milliseconds of work. Large ones count as several (`_weight`)."""
+"""Items that are handled before other tasks of the process run: some milliseconds of work. Large ones count as several (`_handle_some`)."""
 SENDS: Final = 8
 """Messages that a handler sends which count as an item: some of them are machines to create."""
 ITEM_BYTES: Final = 4_096
 """Bytes of a commit that count as an item."""
+MEMORY_BYTES: Final = 16 * MIB
+PRESSED_SHARE: Final = 9
+"""The time between two checkpoints that are made for memory's sake is so many times that of the first one."""
 BATCH: Final = 512
 """Machines that changed in the partitions whose checkpoints are made at one time: handlers wait for so many snapshots to be composed."""
 RECORDS_BETWEEN: Final = checkpoint_rules.RECORDS_BETWEEN
@@ -154,12 +158,14 @@ class Lane:
         watch: CodeWatch | None,
         failed: Callable[[Exception], None],
         carry_ms: int = REWRITE_MS,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         """Begin with no partition.
 
         Args:
             failed: called once, with the error after which the lane handles nothing more.
             carry_ms: the age that no record of this lane's partitions reaches.
+            memory_bytes: bytes of machines beyond which idle ones are dropped from memory (`residents`).
         """
         self.dropped = 0
         self._carry_ms: Final = carry_ms
@@ -182,6 +188,9 @@ class Lane:
         self._machines: Final[dict[str, LaneMachine]] = {}
         self._absent: Final[dict[str, None]] = {}
         """Machines that events were dropped for, and that are in memory since."""
+        self._residents: Final = Residents(memory_bytes)
+        self._pressed_s = 0.0
+        """When a checkpoint may be made for memory's sake again, by the clock of the loop."""
         self._ready: Final[dict[str, None]] = {}
         """Machines that may have work, in order."""
         self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
@@ -342,6 +351,7 @@ class Lane:
     def _drop(self, text: str) -> None:
         machine = self._machines.pop(text)
         self._ready.pop(text, None)
+        self._residents.remove(machine)
         if machine.loading is not None:
             machine.loading.cancel()
 
@@ -578,6 +588,7 @@ class Lane:
         machine = self._machines.get(text)
         if machine is None:
             machine = self._machines[text] = LaneMachine(text)
+            self._residents.add(machine)
         return machine
 
     def _enqueue(self, message: InboxMessage) -> None:
@@ -668,8 +679,25 @@ class Lane:
                 self._ready[text] = None
             left -= 1 + (len(record.sent) - sent) // SENDS + (record.size - size) // ITEM_BYTES
         self._begin_sending()
+        self._shrink()
         if len(self._records) == 1:
             self._schedule()
+
+    def _shrink(self) -> None:
+        """Drop machines that are clean while memory is full."""
+        while self._residents.is_full and (text := self._residents.pop()) is not None:
+            machine = self._machines.get(text)
+            if machine is not None and machine.is_clean and text not in self._ready and not self._is_touched(text):
+                self._drop(text)
+
+    def _is_touched(self, text: str) -> bool:
+        """Return whether the next checkpoint of its partition needs a machine."""
+        state = self._states.get(partition_of_ref(text)[1])
+        return state is not None and text in state.touched
+
+    def _is_pressed(self) -> bool:
+        """Return whether a checkpoint is due because memory is full of machines that changed."""
+        return self._residents.wants_snapshots and asyncio.get_running_loop().time() >= self._pressed_s
 
     def _step(self, machine: LaneMachine) -> bool:
         """Handle the next item of a machine. Return whether it may have more."""
@@ -683,6 +711,7 @@ class Lane:
             return False
         found = machine.next_work(declaration if machine.state is not None and not machine.state.halted else None)
         if found is None:
+            self._residents.rest(machine)
             return False
         if machine.fault is not None:
             return self._skip(machine, machine.fault)
@@ -741,6 +770,7 @@ class Lane:
         if found.head is not None:
             machine.snapped, machine.kept, machine.newest = found.head.event.k, found.head.kept, found.head.seqnum
         machine.loaded, machine.loading = True, None
+        self._residents.loaded(machine, len(found.head.data) if found.head is not None else 0)
         if machine.fault is not None:
             self._answer_faulted(machine, machine.messages())  # its class, which tells questions, is known now
         self._ready[machine.text] = None
@@ -843,6 +873,7 @@ class Lane:
         if commit.k != DROPPED:
             assert machine.state is not None
             machine.state.apply(commit)
+            self._residents.committed(machine, commit)
         machine.took(changed_state=commit.halted or (machine.state is not None and machine.state.state != before))
         for timer in commit.timers:
             self._begin_timer(machine.text, timer)
@@ -1030,12 +1061,12 @@ class Lane:
     def _look(self, partition: int) -> None:
         """Begin a checkpoint if a partition has enough new records or bytes."""
         self._since_s.setdefault(partition, asyncio.get_running_loop().time())
-        if _are_enough(self._states[partition].fresh):
+        if _are_enough(self._states[partition].fresh) or self._is_pressed():
             self._begin_checkpoint()
 
     def tend(self) -> None:
-        """Begin a checkpoint if one is due by time. The host calls this about every third of a lease."""
-        if any(self._is_due(one) for one in self._states):
+        """Begin a checkpoint if one is due by time, or for memory's sake. The host calls this about every third of a lease."""
+        if self._is_pressed() or any(self._is_due(one) for one in self._states):
             self._begin_checkpoint()
 
     def _is_due(self, partition: int, share: float = 1.0) -> bool:
@@ -1070,8 +1101,13 @@ class Lane:
 
     async def _checkpoint(self) -> None:
         """Make checkpoints of the partitions for which they are due or nearly so, and trim."""
-        for partitions in self._batches([one for one in self._states if self._is_due(one, NEARLY)]):
+        loop = asyncio.get_running_loop()
+        began_s, pressed = loop.time(), self._is_pressed()
+        due = [one for one, state in self._states.items() if (pressed and state.touched) or self._is_due(one, NEARLY)]
+        for partitions in self._batches(due):
             await self._checkpoint_of(partitions)
+        if pressed:
+            self._pressed_s = loop.time() + PRESSED_SHARE * (loop.time() - began_s)
 
     def _batches(self, partitions: Sequence[int]) -> Iterator[list[int]]:
         """Yield the partitions that this lane still has, by so many that few of their machines changed."""
@@ -1110,6 +1146,10 @@ class Lane:
             for text in over:  # not those that have halted since: their snapshot is of before
                 if text in self._machines:
                     self._drop(text)
+            for shot in shots.machines:
+                if self._machines.get(shot.machine.text) is shot.machine:
+                    self._residents.written(shot.machine, shot.size)
+            self._shrink()
             await self._writer.trim()
 
     def _forget_absent(self) -> None:

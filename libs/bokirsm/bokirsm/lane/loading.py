@@ -142,7 +142,7 @@ async def _whole(log: Log, tag: str, about: str, read: Read, event: E) -> Head[E
         parts.append((ref, data, found.record.time_ms))
     oldest_ms = min((found.record.time_ms for found in records.values()), default=read.record.time_ms)
     whole = event.data + b"".join(data for _, data, _ in parts)
-    return Head(read.record.seqnum, oldest_ms, event, whole, kept_of(parts))
+    return Head(read.record.seqnum, oldest_ms, event, whole, kept_of(parts, event.data))
 
 
 async def read_machine(log: Log, group: str, name: str, *, at_most: int | None = None) -> MachineStream:

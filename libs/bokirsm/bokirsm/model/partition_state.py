@@ -113,7 +113,7 @@ def shares_of(events: Iterable[AnyEvent], size: int) -> Shares:
         if isinstance(event, Decided):
             share = shares.setdefault(_place_of(event.id), Share())
             share.events.append(event)
-            share.size += (weight := _weight(event))
+            share.size += (weight := weight_of(event))
             total += weight
     for share in shares.values():
         share.size, share.whole = size * share.size // total, size
@@ -128,7 +128,7 @@ def _place_of(ref: str) -> tuple[str, int]:
         return ref, -1
 
 
-def _weight(event: Decided) -> int:
+def weight_of(event: Decided) -> int:
     """Return the bytes of an event without the messages that it sends, about."""
     if not isinstance(event, Commit):
         return AROUND_BYTES

@@ -12,7 +12,8 @@
   head may write again waits until several heads have saved up for it. A part that is as old as `rewrite_ms` is always written again, so
   that its term can be reclaimed.
 
-The bytes of a state are a msgpack array of rows, of which the first is the header: those of the head, then those of its parts.
+The bytes of a state are a msgpack array of rows, of which the first is the header: those of the head, then those of its parts. The key of a
+header of a state in parts is a msgpack array too: the bytes that are saved up, then how many heads ago each part was written.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class Composed(NamedTuple):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
+_row: Final = msgspec.msgpack.Decoder(Row)
+_numbers: Final = msgspec.msgpack.Decoder(list[int])
 _rows: Final = msgspec.msgpack.Decoder(list[Row])
 
 
@@ -144,7 +147,7 @@ def compose(header: Row, rows: Iterable[Row], kept: KeptParts, now_ms: int, rewr
         rewrite_ms: the age at which a part is written again.
     """
     encoded = [(row, _encoder.encode(row)) for row in rows]
-    data = _ARRAY + (len(encoded) + 1).to_bytes(4, "big") + _encoder.encode(header)
+    data = _beginning(header, len(encoded))
     if sum(len(one) for _, one in encoded) <= PART_BYTES:
         return Composed(data + b"".join(one for _, one in encoded), [], kept.generation)
     parts = []
@@ -154,7 +157,14 @@ def compose(header: Row, rows: Iterable[Row], kept: KeptParts, now_ms: int, rewr
         old = known is not None and now_ms - known.time_ms >= rewrite_ms
         parts.append(Part(digest, cut, None if old else known))
     written, saved = _rewritten(parts, kept.generation, len(data) + kept.saved)
-    return Composed(data, written, kept.generation, saved)
+    ages = [0 if one.kept is None else kept.generation - one.kept.generation for one in written]
+    header = msgspec.structs.replace(header, key=_encoder.encode([saved, *ages]))
+    return Composed(_beginning(header, len(encoded)), written, kept.generation, saved)
+
+
+def _beginning(header: Row, count: int) -> bytes:
+    """Return the bytes of a state before its other rows, of which there are so many."""
+    return _ARRAY + (count + 1).to_bytes(4, "big") + _encoder.encode(header)
 
 
 def _cut(encoded: Iterable[tuple[Row, bytes]]) -> list[bytes]:
@@ -202,6 +212,17 @@ def rows_of(data: bytes) -> list[Row]:
     return _rows.decode(data)
 
 
-def kept_of(parts: Iterable[tuple[PartRef, bytes, int]]) -> KeptParts:
-    """Return the parts of a head that was read: (place, bytes, time) of each."""
-    return KeptParts({xxhash.xxh3_128_digest(data): KeptPart(ref, len(data), ms, 0) for ref, data, ms in parts}, 1)
+def kept_of(parts: Sequence[tuple[PartRef, bytes, int]], data: bytes) -> KeptParts:
+    """Return the parts of a head that was read.
+
+    Args:
+        parts: the place, the bytes and the time of each part.
+        data: of the head. One that an older program wrote does not say how old its parts are.
+    """
+    key = _row.decode(data[len(_ARRAY) + 4 :]).key if parts else b""
+    saved, *ages = _numbers.decode(key) if key else [0] * (len(parts) + 1)
+    kept = {
+        xxhash.xxh3_128_digest(data): KeptPart(ref, len(data), ms, -age)
+        for (ref, data, ms), age in zip(parts, ages, strict=True)
+    }
+    return KeptParts(kept, 1, saved)

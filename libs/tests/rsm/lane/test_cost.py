@@ -76,13 +76,13 @@ MAKERS = App("makers", [Maker, Blank])
 def weighed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The events that records brought to partitions, each as often as it was looked at."""
     found: list[object] = []
-    weight = partition_state._weight
+    weight = partition_state.weight_of
 
     def noted(event: partition_state.Decided) -> int:
         found.append(event)
         return weight(event)
 
-    monkeypatch.setattr(partition_state, "_weight", noted)
+    monkeypatch.setattr(partition_state, "weight_of", noted)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.msgpack import encode
 
 from boki import Record
 from boki.testing import MemoryCluster
@@ -15,6 +16,7 @@ from bokirsm.lane.loading import load_partitions, load_snapshot, read_machine, r
 from bokirsm.model.events import Checkpoint, Commit, Created, Inputs, Message, MessageId, PartRef, Snapshot
 from bokirsm.model.machine_state import MachineState, encode_state
 from bokirsm.model.partition_state import PartitionState
+from bokirsm.model.parts import rows_of
 
 P3, P4 = tags.rsm_partition("g", 3), tags.rsm_partition("g", 4)
 
@@ -46,8 +48,9 @@ async def test_several_partitions_are_read_at_once_and_on(cluster: MemoryCluster
 
 
 def cut(data: bytes) -> list[bytes]:
-    """Return the bytes of a head and of two parts."""
-    return [data[:5], data[5:9], data[9:]]
+    """Return the bytes of a head, which has the header, and of two parts."""
+    begins = 5 + len(encode(rows_of(data)[0]))
+    return [data[:begins], data[begins : begins + 4], data[begins + 4 :]]
 
 
 async def test_a_partition_begins_at_its_newest_head(cluster: MemoryCluster) -> None:

@@ -50,8 +50,9 @@ class Stream:
         self.seqnum += 1
         self.bytes += len(composed.data) + sum(len(part.data) for part in composed.new)
         assert composed.data + b"".join(self.written[ref] for ref in found) == whole(composed)
-        assert rows_of(whole(composed)) == [HEADER, *rows(values)]
-        again = kept_of((ref, self.written[ref], now_ms) for ref in found)
+        header, *others = rows_of(whole(composed))
+        assert header.value == HEADER.value and others == rows(values)
+        again = kept_of([(ref, self.written[ref], now_ms) for ref in found], composed.data)
         assert {one.ref for one in again.parts.values()} == {one.ref for one in self.kept.parts.values()}
 
     @property
