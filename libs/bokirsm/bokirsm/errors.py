@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      DeclarationError, UndeclaredField, UnhandledEvent, HandlerAwaited, EndlessHandler, WrongCall, CommitTooLarge
-└── LogBookError    Refused, MachineFaulted, AnswerTimeout, IdReused, NoSuchMachine, UnexpectedAnswer
+└── LogBookError    Refused, MachineFaulted, AnswerTimeout, IdReused, InboxFull, NoSuchMachine, UnexpectedAnswer
 """
 
 from __future__ import annotations
@@ -111,6 +111,20 @@ class IdReused(LogBookError):
         expected: the class and digest of this call.
         found: those of the machine.
     """
+
+
+class InboxFull(LogBookError):
+    """The host of a machine reads no further in its partition, because too many events wait there. Nothing was sent.
+
+    The machines of the partition are slower than what is sent to them, or one of them has a fault or defers what comes. The same call may
+    succeed later.
+
+    Attributes:
+        machine: the machine, as text.
+        host: the host that reads no further.
+    """
+
+    retryable = True
 
 
 class NoSuchMachine(LogBookError):

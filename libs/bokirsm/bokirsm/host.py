@@ -42,7 +42,7 @@ from bokilib.retention.carrier import Carrier
 from bokilib.retention.checkpoint_rules import RETENTION_MS, REWRITE_MS
 from bokirsm.client.rsm import TIMEOUT_S, Rsm
 from bokirsm.lane.carrying import carried
-from bokirsm.lane.lane import MEMORY_BYTES, Lane
+from bokirsm.lane.lane import INBOX_BYTES, MEMORY_BYTES, Bounds, Lane
 from bokirsm.machine.app import App
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref
@@ -78,6 +78,7 @@ class Host:
         carry_s: float = REWRITE_MS / 1_000,
         retention_s: float = RETENTION_MS / 1_000,
         memory_bytes: int = MEMORY_BYTES,
+        inbox_bytes: int = INBOX_BYTES,
         hook: PayloadHook | None = None,
         random: boki.Random | None = None,
     ) -> None:
@@ -93,6 +94,8 @@ class Host:
             retention_s: seconds for which the key of a machine that halted cannot be used again.
             memory_bytes: bytes of machines in memory, about, beyond which those that have been idle for longest are dropped. Their next
                 event has them read from the log.
+            inbox_bytes: bytes of events that wait for machines of this host, beyond which it reads no further in partitions where many
+                wait. Programs get `InboxFull` then.
             hook: as for `bokilib.Log`.
             random: the source of names and of the random choices of machines.
         """
@@ -101,7 +104,7 @@ class Host:
         self._log: Final = opened
         self._app: Final = app
         self._watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
-        self._peers: Final = Peers(opened, tags.rsm_group(app.name), name, lease_s)
+        self._peers: Final = Peers(opened, tags.rsm_group(app.name), name, lease_s, full=lambda: self.lane.full)
         self._leaving = self._entered = False
         self._carry_ms: Final = round(carry_s * 1_000)
         self._carrier: Final = Carrier(
@@ -128,8 +131,8 @@ class Host:
             tokens,
             self._watch,
             self._lane_failed,
-            self._carry_ms,
-            memory_bytes,
+            Bounds(self._carry_ms, memory_bytes, inbox_bytes),
+            self._peers.tell,
         )
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []

@@ -10,6 +10,7 @@ member that cannot append stops acting by itself, before others take over from i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
@@ -40,6 +41,7 @@ class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
         leaving: the member takes no more work.
         lease_ms: how long others wait after the last heartbeat before they take the member for dead; 0 in records of older programs.
         names: names of the work that it can do, for people; None if it does not say, or they are more than `NAMES_BYTES`.
+        full: partitions of which it takes no more input, so that programs should send none.
     """
 
     group: str
@@ -47,6 +49,7 @@ class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
     leaving: bool = False
     lease_ms: int = 0
     names: tuple[str, ...] | None = None
+    full: tuple[int, ...] = ()
 
 
 PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
@@ -69,6 +72,7 @@ class Members:
         lease_s: float = lease_rules.LEASE_S,
         changed: Callable[[], None] | None = None,
         names: Callable[[], Iterable[str]] | None = None,
+        full: Callable[[], Iterable[int]] | None = None,
     ) -> None:
         """Create a member that has not entered its group yet.
 
@@ -80,6 +84,7 @@ class Members:
             changed: called when a heartbeat was read, when one of this member was acknowledged, and when this member failed; not when
                 another falls silent.
             names: returns the names of the work that this member can do now.
+            full: returns the partitions of which this member takes no more input now.
         """
         self.name: Final = name
         self._log = log
@@ -88,6 +93,8 @@ class Members:
         self._lease_s = lease_s
         self._changed = changed or (lambda: None)
         self._names = names
+        self._full = full or (lambda: ())
+        self._telling: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._acked_sent_s: float | None = None
         self._acked = 0
@@ -131,14 +138,14 @@ class Members:
 
     def stop(self) -> None:
         """Send no heartbeat any more, as of now. A caller that is about to leave the group and may be cancelled meanwhile stops first."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._telling):
             task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._telling, return_exceptions=True)
 
     @staticmethod
     def _now() -> float:
@@ -191,7 +198,19 @@ class Members:
         names = None if self._names is None else tuple(sorted(self._names()))
         if names is not None and sum(len(name.encode()) for name in names) > NAMES_BYTES:
             names = None
-        return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000), names)
+        full = tuple(sorted(self._full()))
+        return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000), names, full)
+
+    def tell(self) -> None:
+        """Append a heartbeat soon, since what this member says of itself changed. If that fails, the next one says it."""
+        if self._tasks and not self._tasks[0].done() and not self._telling:
+            task = asyncio.create_task(self._tell(), name="bokilib heartbeat")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self) -> None:
+        with contextlib.suppress(BokiError):
+            await self.beat()
 
     async def leave(self) -> int:
         """Append a heartbeat that says that this member takes no more work. It may release the work that it has later.

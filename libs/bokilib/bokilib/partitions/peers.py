@@ -45,15 +45,16 @@ class Peers:
         name: str | None,
         lease_s: float,
         names: Callable[[], Iterable[str]] | None = None,
+        full: Callable[[], Iterable[int]] | None = None,
     ) -> None:
-        """`name`: None for a unique one. `names`: see `Members`."""
+        """`name`: None for a unique one. `names`, `full`: see `Members`."""
         self._incarnations: Final = log.incarnations
         self._token: Final = log.incarnations.new_token()
         self._stem: Final = name or log.by[:NAME_CHARS] + self._token.removeprefix(log.by)
         self.name: Final = f"{self._stem}.{self._token}"
         self.since = 0
         self.lease_s: Final = lease_s
-        self._members: Final = Members(log, group, self.name, lease_s=lease_s, names=names)
+        self._members: Final = Members(log, group, self.name, lease_s=lease_s, names=names, full=full)
         self._left: Final[set[str]] = set()
         self._leaving: Final[dict[str, _Leaving]] = {}
         self._begun_s = 0.0
@@ -67,6 +68,10 @@ class Peers:
         self._incarnations.start(self._token)
         await self._members.__aenter__()
         return self
+
+    def tell(self) -> None:
+        """Append a heartbeat soon (`Members.tell`)."""
+        self._members.tell()
 
     def stop(self) -> None:
         """Send no heartbeat any more (`Members.stop`), before the member leaves."""

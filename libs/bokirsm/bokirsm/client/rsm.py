@@ -29,6 +29,7 @@ from bokilib.ports import BookPort, PayloadHook, Random
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokirsm.client.answers import Answers
+from bokirsm.client.full_inboxes import FullInboxes
 from bokirsm.errors import AnswerTimeout, IdReused, NoSuchMachine
 from bokirsm.lane import loading
 from bokirsm.machine.app import App
@@ -79,6 +80,7 @@ class Rsm:
         self._tokens: Final = random
         self._batcher: Final = AppendBatcher(self.log, "bokirsm batcher", in_flight=IN_FLIGHT)
         self._answers: Final = Answers(self.log)
+        self._inboxes: Final = FullInboxes(self.log, app.name)
         self._names = 0
 
     async def __aenter__(self) -> Rsm:
@@ -88,6 +90,7 @@ class Rsm:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._answers.close()
+        await self._inboxes.close()
 
     # -- creating
 
@@ -105,8 +108,10 @@ class Rsm:
 
         Raises:
             IdReused: a machine with this key was created with another class or first event.
+            InboxFull: too many events wait in its partition.
             AppendUnknown: it may be created. With a key the call may be repeated.
         """
+        self._inboxes.begin()
         part, ref = self._creation(cls, init, key, near)
         try:
             await self.log.append(part)
@@ -131,6 +136,7 @@ class Rsm:
         self._names += key is None
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
         made = _bounded(creation(ref, declaration, init))
+        self._inboxes.check([ref])
         if key is not None:
             body = b"" if init is None else canonical(init)
             made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, body))
@@ -178,6 +184,7 @@ class Rsm:
             The seqnum of the record.
 
         Raises:
+            InboxFull: too many events wait in the partition of the machine.
             AppendUnknown: it may be in the log. With a `dedup_id` the call may be repeated.
         """
         part = self.sending(to, event, dedup_id=dedup_id)
@@ -188,7 +195,7 @@ class Rsm:
 
         Raises:
             AtomicTooLarge: they do not fit one record.
-            AppendUnknown: as `send`.
+            InboxFull, AppendUnknown: as `send`.
         """
         return await self._append(self._part([self._message(to, event, None) for to, event in events]))
 
@@ -208,11 +215,14 @@ class Rsm:
     def _part(self, messages: list[Message]) -> Contribution:
         if not messages:
             raise InvalidArgument("expected one event at least, found none")
-        partitions = dict.fromkeys(Ref.parse(one.to).partition for one in messages)
+        refs = [Ref.parse(one.to) for one in messages]
+        self._inboxes.check(refs)
+        partitions = dict.fromkeys(one.partition for one in refs)
         streams = tuple(tags.rsm_partition(self.app.name, one) for one in partitions)
         return Contribution(streams, {}, (Inputs(self.app.name, tuple(messages)),), self._origin)
 
     async def _append(self, part: Contribution) -> int:
+        self._inboxes.begin()
         events = part.events
         size = sum(
             len(one.body) + AROUND_BYTES for event in events if isinstance(event, Inputs) for one in event.messages
@@ -238,6 +248,7 @@ class Rsm:
             NoSuchMachine: the machine was never created or has halted. The question was dropped.
             AnswerTimeout: there was no answer in time. The question may be handled later. It is a TimeoutError too.
             UnexpectedAnswer: the question was handled, and the answer has another type than this program expects.
+            InboxFull: too many events wait in the partition of the machine. The question was not sent.
             AppendUnknown: the question may be in the log.
         """
         name = type(question.event).__name__

@@ -16,6 +16,9 @@
 - `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
   of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
   log, those of later ones from memory.
+- While the events that wait in its partitions are more than a bound, the lane reads no further in those of them where many wait (`full`).
+  It looks for decisions about faults there, which may be what the events wait for. It reads on once there is room, and before a partition
+  joins: a machine that joins may have sent events there.
 - A partition joins with the claim as of which it was read, once for a claim, and only if that is still this host's newest one. One that
   was lost is left first, with all that is not in the log. So between a claim and what was read no other owner commits unseen.
 - After so many records, bytes or minutes the lane makes a checkpoint of a partition (`checkpoints`), at a moment in which no handler runs
@@ -73,6 +76,8 @@ from bokirsm.model.events import (
     Faulted,
     MessageId,
     Reply,
+    Resumed,
+    Skipped,
     TimerSet,
     partition_of_ref,
 )
@@ -93,6 +98,9 @@ SENDS: Final = 8
 ITEM_BYTES: Final = 4_096
 """Bytes of a commit that count as an item."""
 MEMORY_BYTES: Final = 16 * MIB
+INBOX_BYTES: Final = 64 * MIB
+ROOM: Final = 0.75
+"""The part of the bound of inboxes below which the lane reads on: it does not stop and begin for each event."""
 PRESSED_SHARE: Final = 9
 """The time between two checkpoints that are made for memory's sake is so many times that of the first one."""
 BATCH: Final = 512
@@ -114,6 +122,23 @@ ANSWERS: Final = 64
 T = TypeVar("T")
 
 log = get_logger(__name__)
+
+
+class Bounds(NamedTuple):
+    """The bounds of a lane.
+
+    Attributes:
+        carry_ms: the age that no record of its partitions reaches.
+        memory_bytes: bytes of machines beyond which idle ones are dropped from memory (`residents`).
+        inbox_bytes: bytes of events that wait, beyond which the lane reads no further where many wait.
+    """
+
+    carry_ms: int = REWRITE_MS
+    memory_bytes: int = MEMORY_BYTES
+    inbox_bytes: int = INBOX_BYTES
+
+
+BOUNDS: Final = Bounds()
 
 
 class _Due(NamedTuple):
@@ -157,18 +182,18 @@ class Lane:
         tokens: Tokens,
         watch: CodeWatch | None,
         failed: Callable[[Exception], None],
-        carry_ms: int = REWRITE_MS,
-        memory_bytes: int = MEMORY_BYTES,
+        bounds: Bounds = BOUNDS,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin with no partition.
 
         Args:
             failed: called once, with the error after which the lane handles nothing more.
-            carry_ms: the age that no record of this lane's partitions reaches.
-            memory_bytes: bytes of machines beyond which idle ones are dropped from memory (`residents`).
+            bounds: of its memory, and of the age of its records.
+            tell: called when `full` has changed.
         """
         self.dropped = 0
-        self._carry_ms: Final = carry_ms
+        self._bounds: Final = bounds
         self._failed: Final = failed
         self._log: Final = opened
         self._app: Final = app
@@ -188,9 +213,11 @@ class Lane:
         self._machines: Final[dict[str, LaneMachine]] = {}
         self._absent: Final[dict[str, None]] = {}
         """Machines that events were dropped for, and that are in memory since."""
-        self._residents: Final = Residents(memory_bytes)
+        self._tell: Final = tell
+        self._full: Final[dict[int, None]] = {}
+        self._reads_to = 0
+        self._residents: Final = Residents(bounds.memory_bytes)
         self._pressed_s = 0.0
-        """When a checkpoint may be made for memory's sake again, by the clock of the loop."""
         self._ready: Final[dict[str, None]] = {}
         """Machines that may have work, in order."""
         self._records: Final[deque[LaneRecord]] = deque([LaneRecord(app.name)])
@@ -206,16 +233,14 @@ class Lane:
         """The number of entries beyond which those that no timer has any more are looked for."""
         self._order: Final = itertools.count()
         self._alarm: asyncio.TimerHandle | None = None
-        self._scheduled = False
         self._open = True
+        self._scheduled = self._paused = self._balances = False
         self._decoded: _Decoded | None = None
-        """The record that was decoded last."""
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
         self._writer: Final = CheckpointWriter(opened, app.name, self._append)
         self._checkpointing: asyncio.Task[None] | None = None
-        self._paused = False
         self._since_s: Final[dict[int, float]] = {}
         """When records of a partition were seen first since its last checkpoint, by the clock of the loop."""
 
@@ -225,6 +250,11 @@ class Lane:
     def partitions(self) -> list[int]:
         """The partitions that this lane has."""
         return sorted(self._claims)
+
+    @property
+    def full(self) -> list[int]:
+        """The partitions in which this lane reads no further, because many events wait there."""
+        return sorted(self._full)
 
     async def take(self, claimed: Mapping[int, int]) -> None:
         """Read claimed partitions, and begin to handle what is pending in them. One that is unreadable is left out, and logged.
@@ -255,6 +285,7 @@ class Lane:
             for one, state in states.items():
                 if self._owner.mine.get(one) == missing[one]:
                     self._join(one, missing[one], state, position)
+            self._balance()
         self._schedule()
 
     async def _load(self, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
@@ -296,6 +327,8 @@ class Lane:
         wanted = [(tags.rsm_partition(self._app.name, one), position) for one in partitions]
         newest = await self._log.book.read_prev_many(wanted)
         last = {one: record.seqnum for one, record in zip(partitions, newest, strict=True) if record is not None}
+        self._reads_to = position  # no partition is full before it was read to there
+        self._balance()
         while any(self._delivered.get(one, seqnum) < seqnum for one, seqnum in last.items()):
             self._arrived.clear()
             await self._arrived.wait()
@@ -342,6 +375,7 @@ class Lane:
             self._follower.discard(tags.rsm_partition(self._app.name, one))
             self._delivered.pop(one, None)
             self._since_s.pop(one, None)
+            self._full.pop(one, None)
             del self._states[one]
             first, _ = self._spans[one].pop()
             self._spans[one].append((first, last))
@@ -429,6 +463,7 @@ class Lane:
             for one, state in states.items():
                 if self._owner.mine.get(one) == mine[one]:  # else another owner may have committed above the position
                     self._join(one, mine[one], state, position)
+            self._balance()
             self._schedule()
             return
 
@@ -503,6 +538,9 @@ class Lane:
             self.fail(error)
 
     def _take(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
+        if partition in self._full:
+            self._take_decisions(partition, item)
+            return
         if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
             self._delivered[partition] = max(item.last, self._delivered[partition])
             self._arrived.set()
@@ -525,20 +563,75 @@ class Lane:
         self._arrived.set()
         decoded = self._decode(item)
         if decoded.is_own:
-            if record.seqnum > self._newest_own and self._in_flight is not None:
-                self._appended(record.seqnum, self._in_flight)  # the answer of its append is late
+            self._take_own(record.seqnum)
             return
         state = self._states[partition]
         faults = dict(state.faults)
         for id, message in state.apply_shares(record.seqnum, record.time_ms, decoded.shares):
             self._enqueue(InboxMessage(message, id.seqnum, id.number))
+        self._decided(state, faults)
+        self._look(partition)
+
+    def _take_own(self, seqnum: int) -> None:
+        if seqnum > self._newest_own and self._in_flight is not None:
+            self._appended(seqnum, self._in_flight)  # the answer of its append is late
+
+    def _decided(self, state: PartitionState, faults: Mapping[str, OpenFault]) -> None:
+        """Continue with machines about whose faults something was decided. `faults`: those that were open before."""
         for text in faults:
             if state.faults.get(text) is not faults[text] and text in self._machines:
                 self._machines[text].fault = state.faults.get(text)
                 self._machines[text].failures = 0
                 self._ready[text] = None
         self._schedule()
-        self._look(partition)
+
+    # -- full inboxes
+
+    def _take_decisions(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
+        """Take from a partition that is full what may make room. All else is read again later."""
+        if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
+            self._spawn(self._refreshed)  # as in `_take`
+        if not isinstance(item, Read):
+            return
+        decoded = self._decode(item)
+        if decoded.is_own:
+            self._take_own(item.record.seqnum)
+            return
+        state = self._states[partition]
+        share = decoded.shares.get((self._app.name, partition))
+        faults = dict(state.faults)
+        for event in share.events if share is not None else ():
+            if isinstance(event, (Resumed, Skipped)):
+                state.decide(event, item.record.seqnum)
+        self._decided(state, faults)
+
+    def _has_much(self, partition: int, share: float = 1.0) -> bool:
+        """Return whether more than the partition's share of the bound waits in it, or a part of that share."""
+        return self._states[partition].waiting * tags.PARTITIONS > self._bounds.inbox_bytes * share
+
+    def _balance(self) -> None:
+        """Read no further where many events wait if too many wait in all, and further where there is room again."""
+        self._balances = False
+        total = sum(state.waiting for state in self._states.values())
+        before = list(self._full)
+        for one in before:
+            must = self._delivered[one] < self._reads_to
+            if must or total <= self._bounds.inbox_bytes * ROOM or not self._has_much(one, ROOM):
+                del self._full[one]
+                tag = tags.rsm_partition(self._app.name, one)
+                self._follower.discard(tag)
+                self._follower.add(tag, self._delivered[one] + 1, partial(self._saw, one))
+        for one in self._states if total > self._bounds.inbox_bytes else ():
+            if one not in self._full and self._has_much(one) and self._delivered[one] >= self._reads_to:
+                self._full[one] = None
+        if list(self._full) != before:
+            log.info(
+                "inboxes: partitions in which this host reads no further",
+                group=self._app.name,
+                partitions=self.full,
+                waiting=total,
+            )
+            self._tell()
 
     def _decode(self, item: Read) -> _Decoded:
         if self._decoded is None or self._decoded.item is not item:
@@ -696,7 +789,7 @@ class Lane:
         return state is not None and text in state.touched
 
     def _is_pressed(self) -> bool:
-        """Return whether a checkpoint is due because memory is full of machines that changed."""
+        """Return whether a checkpoint is due because memory is full of machines that changed, and may be made again by the time."""
         return self._residents.wants_snapshots and asyncio.get_running_loop().time() >= self._pressed_s
 
     def _step(self, machine: LaneMachine) -> bool:
@@ -1059,10 +1152,15 @@ class Lane:
     # -- checkpoints
 
     def _look(self, partition: int) -> None:
-        """Begin a checkpoint if a partition has enough new records or bytes."""
+        """Begin a checkpoint if a partition has enough new records or bytes, and see whether the lane reads on."""
         self._since_s.setdefault(partition, asyncio.get_running_loop().time())
         if _are_enough(self._states[partition].fresh) or self._is_pressed():
             self._begin_checkpoint()
+        if not self._balances and (self._full or self._has_much(partition)):
+            self._balances = True
+            asyncio.get_running_loop().call_soon(
+                self._balance
+            )  # the follower may be delivering a record to several partitions now
 
     def tend(self) -> None:
         """Begin a checkpoint if one is due by time, or for memory's sake. The host calls this about every third of a lease."""
@@ -1084,7 +1182,7 @@ class Lane:
         oldest_ms = (
             min((one.time_ms for one in state.records[:1]), default=0) if not state.head else state.checkpoint_ms
         )
-        return oldest_ms > 0 and self._log.now_ms() - oldest_ms >= self._carry_ms * share
+        return oldest_ms > 0 and self._log.now_ms() - oldest_ms >= self._bounds.carry_ms * share
 
     def _begin_checkpoint(self) -> None:
         if self._open and self._checkpointing is None:
@@ -1136,15 +1234,15 @@ class Lane:
                     [one for one in partitions if one in self._states and one not in self._closing]
                 )
                 touched = [text for shot in shots.partitions for text in shot.touched]
-                over = [text for text in touched if self._machines[text].is_over]
+                over = {text: self._state_of(text) for text in touched if self._machines[text].is_over}
             finally:
                 self._paused = False
                 self._schedule()
             written = await self._writer.write(shots, dict(self._claims))
         self._forget_absent()
         if written:
-            for text in over:  # not those that have halted since: their snapshot is of before
-                if text in self._machines:
+            for text, k in over.items():  # not those that have halted since: their snapshot is of before
+                if self._state_of(text) == k and self._machines[text].is_over:
                     self._drop(text)
             for shot in shots.machines:
                 if self._machines.get(shot.machine.text) is shot.machine:
@@ -1182,7 +1280,7 @@ class Lane:
         Other tasks run between machines. Handlers do not, and the caller has the turn, so the partitions stay, and so do their machines.
         """
         now_ms = self._log.now_ms()
-        old_ms = self._carry_ms // 2
+        old_ms = self._bounds.carry_ms // 2
         machines: list[MachineShot] = []
         found: list[PartitionShot] = []
         for one in partitions:

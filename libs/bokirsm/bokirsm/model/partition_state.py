@@ -198,6 +198,7 @@ class PartitionState:
         partition: its number.
         covers: the position of the checkpoint that it began with; 0 for none.
         pending: messages that no commit took, in order.
+        waiting: their bytes, about.
         timers: the times of open timers, by machine and name.
         faults: open faults, by machine.
         touched: machines with commits since the last checkpoint (when read, above `covers`), each with the number of its newest one.
@@ -215,6 +216,7 @@ class PartitionState:
         self.partition: Final = partition
         self.covers = 0
         self.pending: Final[dict[MessageId, Message]] = {}
+        self.waiting = 0
         self.timers: Final[dict[str, dict[str, TimerTimes]]] = {}
         self.faults: Final[dict[str, OpenFault]] = {}
         self.touched: Final[dict[str, int]] = {}
@@ -239,7 +241,8 @@ class PartitionState:
         state.covers = covers
         for row in rows_of(data)[1:]:
             if row.kind == _PENDING:
-                state.pending[_ids.decode(row.key)] = _messages.decode(row.value)
+                message = state.pending[_ids.decode(row.key)] = _messages.decode(row.value)
+                state.waiting += size_of(message)
             elif row.kind == _TIMERS:
                 state.timers[row.name] = _times.decode(row.value)
             elif row.kind == _TIMER:
@@ -279,12 +282,13 @@ class PartitionState:
             id = MessageId(seqnum, number)
             if id not in self.pending and not self._is_copy(message, seqnum, time_ms):
                 self.pending[id] = message
+                self.waiting += size_of(message)
                 new.append((id, message))
         for event in share.events:
             if isinstance(event, Commit):
                 self._commit(event, seqnum)
             else:
-                self._decide(event, seqnum)
+                self.decide(event, seqnum)
         return [one for one in new if one[0] in self.pending]
 
     def _is_copy(self, message: Message, seqnum: int, time_ms: int) -> bool:
@@ -299,7 +303,8 @@ class PartitionState:
         machine = commit.id
         taken = [MessageId(seqnum, one.number) if one.seqnum == SAME_RECORD else one for one in commit.took]
         for took in taken:
-            self.pending.pop(took, None)
+            if (message := self.pending.pop(took, None)) is not None:
+                self.waiting -= size_of(message)
         if commit.k == DROPPED:
             if machine in self.faults and self.faults[machine].message in taken:
                 del self.faults[machine]
@@ -318,7 +323,8 @@ class PartitionState:
             del self.timers[machine]
         self.faults.pop(machine, None)
 
-    def _decide(self, event: Faulted | Resumed | Skipped, seqnum: int) -> None:
+    def decide(self, event: Faulted | Resumed | Skipped, seqnum: int) -> None:
+        """Apply a fault, or a decision about one. A decision that is applied again changes nothing."""
         if isinstance(event, Faulted):
             message = event.message
             if message.seqnum == SAME_RECORD:

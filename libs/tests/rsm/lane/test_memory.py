@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from bokilib.errors import AtomicTooLarge
@@ -86,6 +89,29 @@ async def test_machines_that_are_not_there_are_dropped_with_the_next_checkpoint(
         assert list(host.lane._machines) == [str(alive)] and not host.lane._absent
         born = await host.create(Clock, key="never", near=never)
         assert await host.ask(Count().to(born)) == 1
+
+
+async def test_an_event_to_one_that_ended_is_not_lost_by_a_checkpoint(new_host: NewHost) -> None:
+    async with await new_host(CLOCKS, name="h") as host:
+        clock, lane = await host.create(Clock, key="c"), host.lane
+        await host.send(clock, Halt())
+        write = lane._writer.write
+        asking: list[asyncio.Task[int]] = []
+
+        async def while_it_waits(*args: Any) -> bool:
+            lane._paused = True
+            asking.append(asyncio.create_task(host.ask(Count().to(clock), timeout_s=300.0)))
+            while not lane._machines[str(clock)].inbox:
+                await asyncio.sleep(0)
+            written = await write(*args)
+            lane._paused = False
+            return written
+
+        lane._writer.write = while_it_waits  # type: ignore[method-assign, assignment]
+        await checkpoint(host, clock.partition)
+        lane._schedule()
+        with pytest.raises(NoSuchMachine):
+            await asking[0]
 
 
 async def test_the_largest_event_fits_a_checkpoint(new_host: NewHost) -> None:
