@@ -7,10 +7,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import BokiError, Trimmed
+from boki_common.logs import get_logger
 from bokilib.append.log import Log, Read
+from bokilib.errors import ForeignRecord
 from bokilib.records.conflict_rules import Claim
 
 L = TypeVar("L")
+
+log = get_logger(__name__)
 
 READ_ATTEMPTS: Final = 16
 """Reads of the claims, while claims are replaced and trimmed between the two requests of a read."""
@@ -62,6 +66,8 @@ class NewestClaims(Generic[L]):
         self.read_at = 0
         self._log: Final = opened
         self._pick: Final = pick
+        self._passed: Final[dict[int, int]] = {}
+        """The newest record of a fence that no library wrote, by partition."""
 
     async def read(self) -> list[ClaimMove[L]]:
         """Read the newest claims as of a linearizable position, `read_at`. Return those that were not known.
@@ -71,11 +77,38 @@ class NewestClaims(Generic[L]):
         """
         position, found = await self._read_newest()
         moves = []
-        for record in found:
-            if record is not None:
-                moves += self.saw(Read(record, await self._log.open(record)))
+        for partition, record in enumerate(found):
+            read = await self._opened(partition, record)
+            if read is not None:
+                moves += self.saw(read)
         self.read_at = position
         return moves
+
+    async def _opened(self, partition: int, record: boki.Record | None) -> Read | None:
+        """Return the newest record of a fence that a library wrote, at or below a record; None without one.
+
+        Raises:
+            Trimmed: that record was trimmed meanwhile, so there is a newer one.
+        """
+        while record is not None:
+            try:
+                return Read(record, await self._log.open(record))
+            except ForeignRecord as error:
+                if "damaged" in error.facts:
+                    raise
+            if record.seqnum > self._passed.get(partition, 0):
+                self._passed[partition] = record.seqnum
+                log.warning(
+                    "record that no library wrote: passed over", fence=self.fences[partition], record=record.seqnum
+                )
+            record = await self._log.book.read_prev(self.fences[partition], at_most=record.seqnum - 1)
+        return None
+
+    def expected(self, partition: int) -> int:
+        """Return the place in its fence that the next claim of a partition expects."""
+        newest = self.newest[partition]
+        claimed = newest.seqnum if newest is not None else self.read_at
+        return max(claimed, self._passed.get(partition, 0))
 
     async def _read_newest(self) -> tuple[int, list[boki.Record | None]]:
         """Return a position, and the newest records of all fences as of it."""

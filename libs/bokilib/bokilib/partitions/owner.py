@@ -137,7 +137,7 @@ class PartitionOwner(Generic[L]):
 
     async def claim(self, partitions: Sequence[int]) -> int:
         """Claim partitions from their known holders. Return the seqnum of the claims, or 0 after a Conflict."""
-        expect = {self.fences[one]: self._expected(one) for one in partitions}
+        expect = {self.fences[one]: self._claims.expected(one) for one in partitions}
         claims = tuple(self._event(one, self.who, NOBODY) for one in partitions)
         try:
             seqnum = await self._log.append(Contribution(tuple(expect), expect, claims), settle=True)
@@ -151,10 +151,6 @@ class PartitionOwner(Generic[L]):
                 self._claims.learn(one, Claim(seqnum, self._log.by, self.who))
                 self.mine[one] = seqnum
         return seqnum
-
-    def _expected(self, partition: int) -> int | None:
-        newest = self._claims.newest[partition]
-        return newest.seqnum if newest is not None else self._claims.read_at
 
     async def release(self, beside: Contribution, partitions: Collection[int] | None = None) -> int:
         """Release partitions of this member by one record.

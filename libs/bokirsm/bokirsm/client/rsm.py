@@ -47,6 +47,8 @@ TIMEOUT_S: Final = 30.0
 AROUND_BYTES: Final = 64
 """Bytes of a message beside its event, about."""
 DEDUP_CHARS: Final = 200
+ATTEMPTS: Final = 16
+"""Attempts of a creation by key, while the machine of the key is forgotten."""
 IN_FLIGHT: Final = 2
 """Records with events from outside that are in flight at once."""
 
@@ -113,11 +115,21 @@ class Rsm:
         """
         self._inboxes.begin()
         part, ref = self._creation(cls, init, key, near)
-        try:
-            await self.log.append(part)
-        except Conflict as conflict:
-            return await self._attached(ref, part, conflict)
-        return ref
+        for _ in range(ATTEMPTS):
+            try:
+                await self.log.append(part)
+            except Conflict:
+                found = await self._existing(ref, part)
+                if found is not None:
+                    return found
+            else:
+                return ref  # else the machine of the key was forgotten meanwhile: the key is free again
+        raise IdReused(
+            f"expected {ref.name!r} to be created once, found that its stream has records which create no machine: take another key",
+            key=ref.name,
+            expected=part.events[0].message.kind if isinstance(part.events[0], Created) else "",
+            found="",
+        )
 
     def creating(
         self, cls: type[Machine[F]], init: F | None = None, *, key: str | None = None, near: Ref[Any] | None = None
@@ -146,8 +158,12 @@ class Rsm:
             return Contribution((partition,), {}, (event,), self._origin), ref
         return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
 
-    async def _attached(self, ref: Ref[Any], part: Contribution, conflict: Conflict) -> Ref[Any]:
-        """Return the machine of a key that exists, or existed so recently that its key is not free yet."""
+    async def _existing(self, ref: Ref[Any], part: Contribution) -> Ref[Any] | None:
+        """Return the machine of a key that exists, or existed so recently that its key is not free yet; None if there is none any more.
+
+        Raises:
+            IdReused: it was created otherwise.
+        """
         (wanted,) = part.events
         assert isinstance(wanted, Created)
         found = await loading.read_machine(self.log, self.app.name, ref.name)
@@ -155,7 +171,7 @@ class Rsm:
             event = found.head.event
             return self._same(ref, wanted.message, Ref(ref.group, event.partition, ref.name), event.kind, event.digest)
         if found.created is None:
-            raise conflict
+            return None
         message = found.created[2].message
         return self._same(ref, wanted.message, Ref.parse(message.to), message.kind, message.digest)
 

@@ -1019,8 +1019,11 @@ class Lane:
         return tuple(found)
 
     def _answer_faulted(self, machine: LaneMachine, messages: Sequence[InboxMessage]) -> None:
-        """Answer questions to a machine with a fault. In a partition that is released, its next owner does so."""
-        if machine.ref.partition in self._closing:
+        """Answer questions to a machine with a fault. In a partition that is released, its next owner does so.
+
+        One whose event is about to be dropped, as was decided, handles them.
+        """
+        if machine.ref.partition in self._closing or machine.fault is None or machine.fault.skip:
             return
         replies = self._askers(machine, messages)
         if replies:

@@ -13,6 +13,7 @@ from bokilib.append.log import Log
 from bokilib.follow.follower import Follower
 from bokilib.partitions import claims as module
 from bokilib.partitions.claims import ClaimMove
+from bokilib.records.contribution import Contribution
 from libs.tests.conftest import unexpected
 from libs.tests.lib.partitions.claims_of import FENCES, TrimmedUnder, claims_of, log_of, owner_on
 
@@ -48,6 +49,19 @@ async def test_claims_are_read_though_some_are_trimmed_meanwhile(cluster: Memory
     book: Any = await under_trims(cluster, 2)
     claims = claims_of(Log(book))
     assert [one.now.who for one in await claims.read()] == ["a"] and not book.left
+
+
+async def test_a_record_that_no_library_wrote_is_passed_over(cluster: MemoryCluster) -> None:
+    a, b = owner_on(await log_of(cluster), "a"), owner_on(await log_of(cluster), "b")
+    await a.refresh()
+    first = await a.claim([2])
+    book = (await cluster.connect()).book("b")
+    for fence in (FENCES[2], FENCES[3]):
+        for _ in range(2):
+            await book.append(b"junk", tags=[fence])
+    await b.refresh()
+    assert b.holders == {2: "a"} and await b.claim([2, 3]) > first
+    assert not await a.release(Contribution(), [2]) and a.holders == {2: "b", 3: "b"}
 
 
 async def test_reads_of_the_claims_are_bounded(cluster: MemoryCluster) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from boki.testing import MemoryCluster
 from bokilib.records import tags
-from bokirsm import App, Ask, Event, Host, Machine, MachineFaulted, NoSuchMachine, Ref, Register, State
+from bokirsm import App, Ask, Event, Host, IdReused, Machine, MachineFaulted, NoSuchMachine, Ref, Register, State
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost
 from libs.tests.rsm.upkeep import carry, checkpoint
@@ -169,3 +170,34 @@ async def test_the_key_of_a_creation_that_was_skipped_is_free_after_its_retentio
             await carry(cluster)
         assert await host.create(Fragile, Write("1"), key="f") == ref
         assert await host.ask(Read().to(ref)) == "alive"
+
+
+async def test_a_key_that_is_free_again_meanwhile_is_created(
+    new_host: NewHost, cluster: MemoryCluster, clock: SetClock
+) -> None:
+    book = (await cluster.connect()).book("b")
+    tag = tags.rsm_machine("trees", "t")
+    last = await book.append(b"old", tags=[tag])
+    clock.ms += DAY_MS
+    async with await new_host(TREES, name="h") as host:
+        append = host.rsm.log.append
+
+        async def forgotten(*args: Any, **options: Any) -> int:
+            """Append a creation, after which a carrier forgets the machine that refuses it."""
+            host.rsm.log.append = append  # type: ignore[method-assign]
+            try:
+                return await append(*args, **options)
+            finally:
+                await book.trim([(tag, last + 1)], forget=True)
+
+        host.rsm.log.append = forgotten  # type: ignore[method-assign]
+        tree = await host.create(Tree, key="t")
+        assert await host.create(Tree, key="t") == tree
+
+
+async def test_a_key_whose_stream_is_not_one_of_a_machine_is_refused(new_host: NewHost, cluster: MemoryCluster) -> None:
+    async with await new_host(TREES, name="h") as host:
+        book = (await cluster.connect()).book("b")
+        await book.append(b"junk", tags=[tags.rsm_machine("trees", "t")])
+        with pytest.raises(IdReused, match="take another key"):
+            await host.create(Tree, key="t")

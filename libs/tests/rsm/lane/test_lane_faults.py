@@ -262,3 +262,21 @@ async def test_only_a_fault_that_is_in_the_log_is_told(capsys: pytest.CaptureFix
             await rsm.send(ref, Do("bad"))
             await until_faulted(rsm, ref)
             assert capsys.readouterr().err.count("handler failed repeatedly") == 1
+
+
+@in_virtual_time
+async def test_a_question_behind_a_skip_is_handled() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster, Host(APP, (await cluster.connect()).book("b")) as host:
+        doer = await host.create(Doer, key="d")
+        await host.send(doer, Do("bad"))
+        with pytest.raises(MachineFaulted):
+            await host.ask(Story().to(doer))
+        lane = host.lane
+        lane._paused = True  # the decision and the question come before the machine has its turn
+        await host.rsm.skip(doer)
+        asking = asyncio.create_task(host.ask(Story().to(doer)))
+        while len(lane._machines[str(doer)].inbox) < 3:
+            await asyncio.sleep(0)
+        lane._paused = False
+        lane._schedule()
+        assert await asking == []

@@ -126,3 +126,17 @@ async def answers(host: Host, machine: Ref[Do], does: bool) -> None:
         await asyncio.sleep(0)
     with pytest.raises(AnswerTimeout):
         await host.ask(Do("").to(machine), timeout_s=0.1)
+
+
+async def test_a_record_that_no_library_wrote_among_claims_stops_no_host(
+    new_host: NewHost, cluster: MemoryCluster
+) -> None:
+    book = (await cluster.connect()).book("b")
+    fences = [tags.rsm_owner("workers", one) for one in range(tags.PARTITIONS)]
+    worker: Ref[Do] | None = None
+    for name in ("h", "i"):
+        async with await new_host(WORKERS, name=name) as host:
+            worker = worker or await host.create(Worker, key="w")
+            await book.append(b"junk", tags=fences)
+            assert await host.ask(Do("well").to(worker)) == 1
+        await book.append(b"junk", tags=fences)
