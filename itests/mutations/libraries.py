@@ -473,6 +473,62 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_re
 -            if record.seqnum > self._newest_own and self._in_flight is not None:
 +            if False:
 
+each partition of a record of machines goes through all of it
+bokirsm libs/tests/rsm/lane/test_cost.py::test_a_record_of_many_partitions_costs_what_its_events_cost
+-                state.apply_shares(seqnum, now_ms, shares)
++                state.apply(seqnum, now_ms, record.size, events)
+
+a handler that creates many machines counts as one item
+bokirsm libs/tests/rsm/lane/test_cost.py::test_handlers_that_create_many_machines_leave_turns_to_others
+-            left -= 1 + (len(record.sent) - sent) // SENDS + (record.size - size) // ITEM_BYTES
++            left -= 1
+
+a machine that changed since its snapshot is dropped from memory
+bokirsm libs/tests/rsm/lane/test_residents.py::test_what_waits_or_is_not_in_a_snapshot_stays
+-            if machine is not None and machine.is_clean and text not in self._ready and not self._is_touched(text):
++            if machine is not None:
+
+the ages of the parts of a large machine are forgotten when it is read again
+bokirsm libs/tests/rsm/lane/test_residents.py::test_a_large_machine_that_is_read_again_knows_how_old_its_parts_are
+-KeptPart(ref, len(data), ms, -age)
++KeptPart(ref, len(data), ms, 0)
+
+a host keeps what comes to a full inbox
+bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_what_comes_to_a_full_partition_is_read_once_there_is_room
+-        if partition in self._full:
++        if False:
+
+an event that a host passed over because its inbox was full is not read again
+bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_what_comes_to_a_full_partition_is_read_once_there_is_room
+-                self._follower.add(tag, self._delivered[one] + 1, partial(self._saw, one))
++                self._follower.add(tag, self._follower.position + 1, partial(self._saw, one))
+
+a host that died full refuses events without end
+bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_a_host_that_is_silent_for_its_lease_refuses_nothing
+-                if machine.partition in said.partitions and now_s < said.until_s:
++                if machine.partition in said.partitions:
+
+a machine that ended is dropped from memory with the events that came meanwhile
+bokirsm libs/tests/rsm/lane/test_memory.py::test_an_event_to_one_that_ended_is_not_lost_by_a_checkpoint
+-                if self._state_of(text) == k and self._machines[text].is_over:
++                if text in self._machines:
+
+a question behind the skip of a fault is answered by the fault
+bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_question_behind_a_skip_is_handled
+-        if machine.ref.partition in self._closing or machine.fault is None or machine.fault.skip:
++        if machine.ref.partition in self._closing:
+
+a claim expects no record above the last one that a library wrote
+bokilib libs/tests/lib/partitions/test_claims.py::test_a_record_that_no_library_wrote_is_passed_over
+-        return max(claimed, self._passed.get(partition, 0))
++        return claimed
+
+a creation by key whose machine is forgotten meanwhile raises a Conflict
+bokirsm libs/tests/rsm/lane/test_keys.py::test_a_key_that_is_free_again_meanwhile_is_created
+-                if found is not None:
+-                    return found
++                return found
+
 the fault of a creation that was skipped stays open
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_creation_that_was_dropped_ends_its_fault
 -            if machine in self.faults and self.faults[machine].message in taken:

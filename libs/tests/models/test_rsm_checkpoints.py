@@ -1,5 +1,6 @@
 """A model of a partition's checkpoints and snapshots, over the library's own rules (`partition_state`, `machine_state`): owners that
-claim from one another at any time, appends of dead ones on their way, trims, and a carrier that appends the newest snapshot again.
+claim from one another at any time, appends of dead ones on their way, trims, and a carrier that appends the newest snapshot again. An owner
+may drop its machine from memory, and read it again, while the newest snapshot that it wrote or read has all of it.
 
 One machine counts its inputs. An owner that loads has to find the count, and exactly the inputs that no commit took. Claim and load are two
 steps, with trims between them: an owner that lost the partition meanwhile may find less, and knows it.
@@ -41,6 +42,8 @@ class Rules:
     """A load whose snapshot was trimmed reads the newest of all: a copy, or another owner's."""
     refers_alone: bool = True
     """A snapshot that refers to a part of an older one expects that the machine has no snapshot that its owner does not know."""
+    drops_clean: bool = True
+    """A machine is dropped from memory while its newest snapshot has all of it."""
     by_number: bool = True
     """A load applies the commits that its snapshot does not contain."""
 
@@ -144,6 +147,7 @@ class Partition:
         if at and any(ref.seqnum < self.m_mark for ref in self.refs(at)):
             return None
         snapshot = self._snapshot(at) if at else None
+        snapped = snapshot.k if snapshot is not None else -1  # commits are applied to this state
         commits = state.commits.get(MACHINE, [])
         if not self.rules.by_number:
             commits = [
@@ -153,7 +157,7 @@ class Partition:
             whole = machine_of(snapshot, commits)
         except LookupError:
             return None
-        return whole, tuple(id.seqnum for id in state.pending), snapshot.k if snapshot is not None else -1
+        return whole, tuple(id.seqnum for id in state.pending), snapped
 
     def _snapshot_at(self, claim: int) -> int:
         places = self.places(Snapshot, claim)
@@ -231,6 +235,20 @@ class Partition:
             yield f"{who} reads on", self.put(number, replace(owner, read=len(self.log), pending=owner.pending + new))
         for what, data in self._appends(owner):
             yield f"{who} {what}", self.put(number, replace(owner, flying=data))
+        if owner.state is not None and (owner.snapped == machine(owner.state).k or not self.rules.drops_clean):
+            yield f"{who} drops its machine and reads it again", self._read_again(number, owner)
+
+    def _read_again(self, number: int, owner: Owner) -> Partition:
+        """Read the machine of an owner from the newest snapshot of all. Its commits are not read again."""
+        assert owner.state is not None
+        mine, at = self.owner_claim() == owner.claim, self.places(Snapshot)[-1] if self.places(Snapshot) else 0
+        if at and (at < self.m_mark or any(ref.seqnum < self.m_mark for ref in self.refs(at))):
+            return replace(self.put(number, Owner()), broken="a record that is needed was trimmed" if mine else "")
+        found = self._snapshot(at) if at else None
+        part = self.refs(at)[0].seqnum if at and self.refs(at) else at
+        state, k = (encode_state(found), found.k) if found is not None else (None, -1)
+        after = self.put(number, replace(owner, state=state, snapped=k, newest=at, part=part))
+        return replace(after, broken="the state is wrong") if mine and k != machine(owner.state).k else after
 
     def _appends(self, owner: Owner) -> Iterator[tuple[str, bytes]]:
         state = machine(owner.state).copy() if owner.state is not None else None
@@ -362,6 +380,7 @@ def after(world: Partition, steps: tuple[str, ...]) -> Partition:
     return world
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "start",
     [
@@ -403,6 +422,7 @@ def test_an_owner_finds_all_with_larger_bounds() -> None:
         ("carries_pending", {"early": 1, "inputs": 1}, (), "pending"),
         ("newest_if_trimmed", {"early": 1, "crashes": 0, "carries": 1}, (), "state is wrong|trimmed"),
         ("by_number", {"early": 1}, (), "state is wrong"),
+        ("drops_clean", {"early": 1}, (), "state is wrong"),
         (
             "refers_alone",
             {"early": 2, "crashes": 0, "carries": 1, "checkpoints": 0, "refer": True},
