@@ -18,7 +18,7 @@ from bokilib.errors import AppendUnknown
 from bokilib.follow.members import Heartbeat, Members
 from bokilib.ports import BookPort
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
-from bokirsm import App, Ask, Event, Host, Machine, Register, State
+from bokirsm import App, Ask, Event, Host, InboxFull, Machine, Register, State
 from bokirsm.model.events import PICKER, Commit
 from libs.tests.rsm.traces import records_of, traces_of
 from libs.tests.rsm.words import Best, Counter, Init, Max, Word
@@ -28,12 +28,14 @@ WORDS = "aba"
 
 
 async def surely(call: Callable[[], Awaitable[T]]) -> T:
-    """Call again while it is not known whether it had an effect: the call has a key or a deduplication id."""
+    """Call again while it is not known whether it had an effect, or was refused: the call has a key or a deduplication id."""
     while True:
         try:
             return await call()
         except AppendUnknown:
             pass
+        except InboxFull:
+            await let_pass(0.02)
 
 
 async def count(book: BookPort, who: str, lease_s: float) -> None:

@@ -1131,8 +1131,8 @@ class Lane:
         record.appended(seqnum)
         events = record.events()
         shares, now_ms = shares_of(events, record.size), self._log.now_ms()
-        for _, partition in shares:
-            state = self._states.get(partition)
+        for group, partition in shares:
+            state = self._states.get(partition) if group == self._app.name else None
             if state is not None:
                 state.apply_shares(seqnum, now_ms, shares)
                 self._look(partition)
@@ -1160,10 +1160,9 @@ class Lane:
         if _are_enough(self._states[partition].fresh) or self._is_pressed():
             self._begin_checkpoint()
         if not self._balances and (self._full or self._has_much(partition)):
+            # Later, since the follower may be delivering a record to several partitions now.
             self._balances = True
-            asyncio.get_running_loop().call_soon(
-                self._balance
-            )  # the follower may be delivering a record to several partitions now
+            asyncio.get_running_loop().call_soon(self._balance)
 
     def tend(self) -> None:
         """Begin a checkpoint if one is due by time, or for memory's sake. The host calls this about every third of a lease."""
@@ -1290,9 +1289,7 @@ class Lane:
             state = self._states[one]
             state.fresh = Fresh()
             self._since_s.pop(one, None)
-            touched = dict(
-                state.touched
-            )  # a next owner's commits may be delivered meanwhile: these shots are not written then
+            touched = dict(state.touched)  # a next owner's commits may come meanwhile: these shots are not written then
             if any(self._state_of(text) != k for text, k in touched.items()):
                 continue  # a machine is unreadable, which was logged, or the partition has another owner, or was read again just now
             covers = max(state.covers, state.next_covers(self._delivered[one], now_ms - old_ms))

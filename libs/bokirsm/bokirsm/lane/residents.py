@@ -14,7 +14,7 @@ from bokirsm.lane.inboxes import LaneMachine
 from bokirsm.model.events import Commit
 from bokirsm.model.partition_state import weight_of
 
-MACHINE_BYTES: Final = 1_536
+MACHINE_BYTES: Final = 1_792
 """Bytes of a machine in memory without its values, about."""
 CHANGED_SHARE: Final = 2
 """The bound is so many times what may be changed before checkpoints are made because of it."""
