@@ -470,8 +470,8 @@ bokirsm libs/tests/rsm/lane/test_claims.py::test_claims_lost_and_made_again_unde
 
 a decision that is read before the answer of its fault's append is lost
 bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_read_before_the_answer_of_the_append
--            if record.seqnum > self._newest_own and self._in_flight is not None:
-+            if False:
+-        if seqnum > self._newest_own and self._in_flight is not None:
++        if False:
 
 each partition of a record of machines goes through all of it
 bokirsm libs/tests/rsm/lane/test_cost.py::test_a_record_of_many_partitions_costs_what_its_events_cost
@@ -551,10 +551,8 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_fault_answers_more_proce
 
 a question is answered while the partition of its faulted machine is released
 bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_question_during_a_release_is_answered_by_the_owner
--        if machine.ref.partition in self._closing:
--            return
--        replies = self._askers(machine, messages)
-+        replies = self._askers(machine, messages)
+-        if machine.ref.partition in self._closing or machine.fault is None or machine.fault.skip:
++        if machine.fault is None or machine.fault.skip:
 
 children of a machine whose key was used again have the names of the first ones
 bokirsm libs/tests/rsm/lane/test_keys.py::test_a_key_that_is_used_again_gives_children_of_its_own
@@ -835,8 +833,8 @@ bokirsm libs/tests/rsm/test_neighbours.py::test_hosts_that_disagree_move_a_parti
 
 hosts of machines are members of the workers of the same name
 bokirsm libs/tests/rsm/test_neighbours.py::test_workers_of_workflows_of_the_same_name_are_no_hosts
--Peers(opened, tags.rsm_group(app.name), name, lease_s)
-+Peers(opened, app.name, name, lease_s)
+-Peers(opened, tags.rsm_group(app.name), name, lease_s,
++Peers(opened, app.name, name, lease_s,
 
 a host object adopts the claims of an earlier one of its name
 bokirsm libs/tests/rsm/test_neighbours.py::test_a_host_object_claims_what_an_earlier_one_of_its_name_and_log_had

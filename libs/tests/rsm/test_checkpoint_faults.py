@@ -24,7 +24,6 @@ from bokirsm.model import parts
 from libs.tests.rsm.test_faults import another, check, check_links, links, program, without_lease
 from libs.tests.rsm.traces import ARCHIVE, archive_trims
 
-
 pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
 
 

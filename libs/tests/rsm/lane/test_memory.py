@@ -95,6 +95,8 @@ async def test_an_event_to_one_that_ended_is_not_lost_by_a_checkpoint(new_host: 
     async with await new_host(CLOCKS, name="h") as host:
         clock, lane = await host.create(Clock, key="c"), host.lane
         await host.send(clock, Halt())
+        with pytest.raises(NoSuchMachine):
+            await host.ask(Count().to(clock))
         write = lane._writer.write
         asking: list[asyncio.Task[int]] = []
 
