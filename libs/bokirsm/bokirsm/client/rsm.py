@@ -91,8 +91,10 @@ class Rsm:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._answers.close()
-        await self._inboxes.close()
+        try:
+            await self._answers.close()
+        finally:
+            await self._inboxes.close()
 
     # -- creating
 
