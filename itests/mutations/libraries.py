@@ -419,6 +419,54 @@ bokirsm libs/tests/rsm/test_host.py::test_a_zombie_that_hears_of_no_claim_commit
 -    return {tags.rsm_owner(group, one): claims[one] for one in partitions}
 +    return {}
 
+an output of a machine is answered apart from its delivery
+bokirsm libs/tests/rsm/test_output_faults.py::test_an_output_is_answered_once_wherever_its_host_dies
+-            self._add(Done(self._id, self._declared.name, tuple(batch), messages))
++            self._add(Done(self._id, self._declared.name, (), messages))
++            await asyncio.sleep(0.05)
++            self._add(Done(self._id, self._declared.name, tuple(batch)))
+
+what became of outputs expects no claim
+bokirsm libs/tests/rsm/test_output_faults.py::test_a_delivery_that_comes_late_is_answered_by_the_next_owner_alone
+-        self._partitions[partition_of_event(event)] = None
++        if not isinstance(event, Done):
++            self._partitions[partition_of_event(event)] = None
+
+a checkpoint leaves out the outputs that wait
+bokirsm libs/tests/rsm/test_output_faults.py::test_outputs_below_a_checkpoint_and_those_of_a_dead_host_are_delivered
+-        rows += self.outputs.rows(covers)
+
+an output that fails holds up those of other machines
+bokirsm libs/tests/rsm/plugins/test_deliveries.py::test_whatever_a_plugin_raises_other_machines_go_on
+-                self._set_aside(machine)
++                pass
+
+a plugin that exits ends its host
+bokirsm libs/tests/rsm/plugins/test_deliveries.py::test_whatever_a_plugin_raises_other_machines_go_on
+-        except BaseException as error:
+-            if from_outside(error):
+-                raise
+-            raise DeliveryFailed(
++        except Exception as error:
++            if from_outside(error):
++                raise
++            raise DeliveryFailed(
+
+a delivery that hangs has no end
+bokirsm libs/tests/rsm/plugins/test_deliveries.py::test_a_delivery_that_hangs_is_cancelled_and_other_machines_go_on
+-        await asyncio.wait({call}, timeout=self._declared.timeout_s)
++        await asyncio.wait({call})
+
+outputs of a machine fill the memory of its host
+bokirsm libs/tests/rsm/plugins/test_deliveries.py::test_a_machine_whose_outputs_are_too_many_waits_and_no_other_does
+-        if self._is_held(machine):
++        if False:
+
+a host that leaves ends the deliveries that run
+bokirsm libs/tests/rsm/test_output_faults.py::test_calls_that_run_may_end_before_their_partition_is_released
+-            await asyncio.wait(calls, timeout=DRAIN_S)
++            pass
+
 a partition joins a lane before earlier events to it are delivered
 bokirsm libs/tests/rsm/lane/test_lane.py::test_events_sent_before_their_machine_joined_the_lane_come_first
 -            await self._delivered_up_to(position)

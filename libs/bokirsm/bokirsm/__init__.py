@@ -5,7 +5,7 @@
         print(await host.ask(Word("a").to(counter)))
 
 Read the rooms in this order: `model` (records and the rules that read them), `machine` (the language, and the core that runs a handler),
-`lane` (the machines of one process), `client` (machines from outside), then `host`, which joins them.
+`plugins` (what leaves the log), `lane` (the machines of one process), `client` (machines from outside), then `host`, which joins them.
 """
 
 from bokirsm.client.rsm import Rsm
@@ -30,16 +30,19 @@ from bokirsm.lane.carrying import carried
 from bokirsm.machine.app import App
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.machine import Machine
+from bokirsm.machine.plugins import Answers, Delivery, Plugin
 from bokirsm.machine.refs import Ref
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event
 
 __all__ = [
     "AnswerTimeout",
+    "Answers",
     "App",
     "Ask",
     "CommitTooLarge",
     "DeclarationError",
+    "Delivery",
     "EndlessHandler",
     "Event",
     "HandlerAwaited",
@@ -49,6 +52,7 @@ __all__ = [
     "Machine",
     "MachineFaulted",
     "NoSuchMachine",
+    "Plugin",
     "Ref",
     "Refused",
     "Register",

@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      DeclarationError, UndeclaredField, UnhandledEvent, HandlerAwaited, EndlessHandler, WrongCall, CommitTooLarge
-└── LogBookError    Refused, MachineFaulted, AnswerTimeout, IdReused, InboxFull, NoSuchMachine, UnexpectedAnswer
+└── LogBookError    Refused, DeliveryFailed, MachineFaulted, AnswerTimeout, IdReused, InboxFull, NoSuchMachine, UnexpectedAnswer
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ class CommitTooLarge(InvalidArgument):
         expected: the most bytes of one handler, or the most partitions and asking processes together.
         found: those of this one.
     """
+
+
+class DeliveryFailed(LogBookError):
+    """A plugin did not deliver outputs: it raised an error, which is the cause, or did not end in time. Hosts log it, and try again."""
+
+    definite = False
 
 
 class Refused(LogBookError):

@@ -9,13 +9,14 @@
 - A host that leaves its block releases its partitions, so that others take them at once. One that dies is replaced after a lease.
 - A host whose lane cannot continue (`failed`) releases its partitions as well, and sends no more heartbeats. Its client calls still work.
 - Hosts keep a book of machines bounded: checkpoints, trims, and a carrier (`bokilib.retention.carrier`) for machines that are idle.
+- What machines emit is delivered by the plugins that their host was given (`bokirsm.plugins`).
 - All that `Rsm` can do, a host can do as well.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -45,6 +46,7 @@ from bokirsm.lane.carrying import carried
 from bokirsm.lane.lane import INBOX_BYTES, MEMORY_BYTES, Bounds, Lane
 from bokirsm.machine.app import App
 from bokirsm.machine.machine import Machine
+from bokirsm.machine.plugins import Plugin
 from bokirsm.machine.refs import Ref
 from bokirsm.machine.values import Question
 from bokirsm.model.events import PICKER, Claimed
@@ -79,6 +81,7 @@ class Host:
         retention_s: float = RETENTION_MS / 1_000,
         memory_bytes: int = MEMORY_BYTES,
         inbox_bytes: int = INBOX_BYTES,
+        plugins: Sequence[Plugin[Any]] = (),
         hook: PayloadHook | None = None,
         random: boki.Random | None = None,
     ) -> None:
@@ -96,9 +99,11 @@ class Host:
                 event has them read from the log.
             inbox_bytes: bytes of events that wait for machines of this host, beyond which it reads no further in partitions where many
                 wait. Programs get `InboxFull` then.
+            plugins: an object of each plugin of the app, which delivers what machines of this host emit.
             hook: as for `bokilib.Log`.
             random: the source of names and of the random choices of machines.
         """
+        objects = app.objects(plugins)
         self.rsm: Final = Rsm(app, book, hook=hook, random=random)
         opened = self.rsm.log
         self._log: Final = opened
@@ -133,6 +138,7 @@ class Host:
             self._lane_failed,
             Bounds(self._carry_ms, memory_bytes, inbox_bytes),
             self._peers.tell,
+            objects,
         )
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []

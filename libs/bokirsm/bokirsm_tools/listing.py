@@ -111,7 +111,7 @@ async def _page(
         for one in await load_all(log, states, readable):
             if isinstance(one, BokiError):
                 problems.append(one)
-            elif (one.waits or one.status != "absent") and wanted.fits(one):
+            elif (one.waits or one.outputs or one.status != "absent") and wanted.fits(one):
                 rows.append(one)
         if len(rows) >= count:
             break

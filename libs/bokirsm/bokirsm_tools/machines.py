@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from bokirsm.machine.refs import Ref
 from bokirsm.model.events import Message, MessageId
 from bokirsm.model.machine_state import MachineState
+from bokirsm.model.outputs import Failure, WaitingOutput
 from bokirsm.model.partition_state import OpenFault
 
 Status: TypeAlias = Literal["ready", "new", "faulted", "halted", "absent"]
@@ -22,12 +23,16 @@ class Machine(NamedTuple):
         state: its state; None before its first commit.
         waits: its messages that no commit took, in the order of the log.
         fault: its open fault, or None.
+        outputs: its outputs that no plugin has delivered, by plugin and in order.
+        failures: the plugins that fail to deliver them, by stored name.
     """
 
     ref: str
     state: MachineState | None
     waits: tuple[tuple[MessageId, Message], ...]
     fault: OpenFault | None
+    outputs: tuple[tuple[MessageId, WaitingOutput], ...] = ()
+    failures: Mapping[str, Failure] = {}
 
     @property
     def kind(self) -> str:

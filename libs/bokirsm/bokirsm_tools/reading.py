@@ -75,6 +75,7 @@ class GroupStates(NamedTuple):
         for state in self.states.values():
             found.update(state.touched, state.commits, state.timers, state.faults)
             found.update(message.to for message in state.pending.values())
+            found.update(state.outputs.size_of)
         return found
 
     @property
@@ -139,7 +140,15 @@ async def load(log: Log, partition: PartitionState, position: int, ref: str) -> 
         else:
             if seqnum <= position:
                 waits = tuple((id, one) for id, one in partition.pending.items() if one.to == ref)
-                return Machine(ref, state, waits, partition.faults.get(ref))
+                outputs = partition.outputs
+                return Machine(
+                    ref,
+                    state,
+                    waits,
+                    partition.faults.get(ref),
+                    tuple(outputs.of(ref)),
+                    outputs.failures_of(ref),
+                )
         position, states = await _load(log, partition.group, [partition.partition])
         partition = states[partition.partition]
     if hole:

@@ -14,6 +14,7 @@ This reads the format (`bokirsm.model.events`) by itself, and follows none of th
 - A commit that took no message is of a timer that is set.
 - After a fault a machine commits nothing until it is resumed or the event is skipped; a skipped event has no effect.
 - A question has one answer at most.
+- An output is delivered once, as the record says that has its answers, after its commit; so it is of its partition, and of its plugin.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ DEDUP_MS: Final = 300_000
 _CLAIM, _INPUT, _CREATE, _COMMIT, _FAULT, _RESUME, _SKIP = (
     f"rsm.{one}" for one in ("claim", "input", "create", "commit", "fault", "resume", "skip")
 )
+_OUT, _DONE, _UNDELIVERED = "rsm.out", "rsm.done", "rsm.undelivered"
 _CHECKPOINT: Final = "rsm.ck"
 Id = tuple[int, int]
 """The seqnum of a record, and the number of a message in it."""
@@ -95,6 +97,9 @@ class RecordLaws:
         self._faults: Final[dict[str, Id]] = {}
         self._dedup: Final[dict[tuple[str, str], int]] = {}
         self._answered: Final[set[str]] = set()
+        self._outputs: Final[dict[Id, tuple[int, str]]] = {}
+        """The partition and the plugin of outputs that are not delivered."""
+        self._delivered: Final[set[Id]] = set()
 
     def waiting(self) -> list[str]:
         """Return the messages that no machine took, and that are no copies, as text."""
@@ -103,6 +108,10 @@ class RecordLaws:
             for id, one in self._sent.items()
             if id not in self._taken and not one.is_copy
         ]
+
+    def undelivered(self) -> list[str]:
+        """Return the outputs that no plugin has delivered, as text."""
+        return [f"output {id[0]}-{id[1]} for {plugin}" for id, (_, plugin) in self._outputs.items()]
 
     def faulted(self) -> list[str]:
         """Return the machines with an open fault."""
@@ -126,6 +135,7 @@ class RecordLaws:
         mine = [event for event in events if event[0].startswith("rsm.")] if version == 1 else []
         self.records += bool(mine)
         number = 0
+        self._emitted(seqnum, mine)
         for event in mine:
             self.events[event[0]] = self.events.get(event[0], 0) + 1
             number = self._sends(seqnum, time_ms, event, number)
@@ -148,6 +158,8 @@ class RecordLaws:
             sender, several = commit.machine, [*commit.creates, *commit.sends]
         elif event[0] == _INPUT:
             several = event[2]
+        elif event[0] == _DONE:
+            several = event[4] if len(event) > 4 else []
         elif event[0] == _CREATE:
             several = [event[2]]
         for to, name, _, kind, dedup, *_ in several:
@@ -155,6 +167,30 @@ class RecordLaws:
             self._sent[seqnum, number] = _Message(to, name, bool(kind), sender, is_copy)
             number += 1
         return number
+
+    def _emitted(self, seqnum: int, events: list[list[Any]]) -> None:
+        """Note the outputs of a record, each of which has its commit there."""
+        number = 0
+        commits = {(event[1], event[2]) for event in events if event[0] == _COMMIT}
+        for event in events:
+            if event[0] != _OUT:
+                continue
+            if (event[1], event[2]) not in commits:
+                self._wrong(seqnum, f"outputs of commit {event[2]} of {event[1]}, which is not there")
+            for output in event[3]:
+                self._outputs[seqnum, number] = int(event[1].split("/")[1]), output[0]
+                number += 1
+
+    def _done(self, seqnum: int, by: str, event: list[Any]) -> None:
+        self._check_owner(seqnum, by, event[1])
+        partition = int(event[1].split("/")[1])
+        for one in event[3]:
+            id = (one[0], one[1])
+            if id in self._delivered:
+                self._wrong(seqnum, f"output {id} is delivered and answered twice")
+            elif self._outputs.pop(id, None) != (partition, event[2]):
+                self._wrong(seqnum, f"output {id} of {event[1]} for {event[2]} is delivered, which was not emitted so")
+            self._delivered.add(id)
 
     def _is_copy(self, to: str, dedup: str, time_ms: int) -> bool:
         key = (to, dedup)
@@ -177,6 +213,10 @@ class RecordLaws:
             self._machine(event[1]).fault = seqnum
             self._faults[event[1]] = _id(seqnum, event[2])
             self._replied(seqnum, event[7] if len(event) > 7 else [])
+        elif kind == _DONE:
+            self._done(seqnum, by, event)
+        elif kind == _UNDELIVERED:
+            self._check_owner(seqnum, by, event[1])
         elif kind in (_RESUME, _SKIP):
             machine = self._machine(event[1])
             if machine.fault == event[2] and kind == _RESUME:

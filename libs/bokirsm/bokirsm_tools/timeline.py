@@ -5,13 +5,16 @@
 
 | kind | facts |
 |---|---|
-| arrives | a message that came: message, event, value, creates (a class, or None), sender (a machine; "" for a program), copy |
+| arrives | a message that came: message, event, value, creates (a class, or None), sender (a machine or plugin; "" for a program), copy |
 | takes | the message that a handler took: k, message, event, value, creates; event is None if its record is not kept |
 | fires | the timer that a handler took: k, timer |
 | enters | a new state: k, state, before |
 | sets | a register, or a key of a table: k, field, key, value, removed |
 | creates, sends | what it did to other machines: k, message, machine, class, event, value |
 | timer, cancels | a timer that was set or cancelled: k, timer, event, due_ms, every_ms |
+| emits | an output for a plugin: k, plugin, output, event, value |
+| delivers | outputs that a plugin has delivered: plugin, outputs |
+| undelivered | a plugin that failed repeatedly: plugin, output, attempts, error |
 | replies | an answer: k, outcome, asker, value |
 | halts | its end: k |
 | drops | a message that came before the machine existed, or after its end: message, event |
@@ -35,6 +38,8 @@ from bokirsm.model.events import (
     AnyEvent,
     Commit,
     Created,
+    Done,
+    Emitted,
     Faulted,
     Inputs,
     Message,
@@ -42,7 +47,9 @@ from bokirsm.model.events import (
     Resumed,
     Skipped,
     TimerSet,
+    Undelivered,
     messages_of,
+    outputs_of,
     partition_of_ref,
 )
 from bokirsm.model.partition_state import PartitionState
@@ -57,6 +64,9 @@ Kind: TypeAlias = Literal[
     "sends",
     "timer",
     "cancels",
+    "emits",
+    "delivers",
+    "undelivered",
     "replies",
     "halts",
     "drops",
@@ -120,11 +130,15 @@ class Timeline:
         events = list(events)
         fault = self._partition.faults.get(self.machine)
         skipped = fault.message if fault is not None and fault.skip else None
+        mine = {id for id, _ in self._partition.outputs.of(self.machine)}
         self._partition.apply(seqnum, time_ms, 0, events)
         found = [*self._arrivals(seqnum, events)]
+        ids = [MessageId(seqnum, one.number) for one in outputs_of(events) if one.machine == self.machine]
         for event in events:
             if isinstance(event, (Commit, Faulted, Resumed, Skipped)) and event.id == self.machine:
                 found += self._of(seqnum, time_ms, event, skipped)
+            elif isinstance(event, (Emitted, Done, Undelivered)):
+                found += self._of_outputs(event, ids, mine)
         return [Entry(seqnum, time_ms, kind, facts) for kind, facts in found]
 
     def missed(self) -> None:
@@ -151,7 +165,7 @@ class Timeline:
                 self._messages[id] = message
                 if isinstance(event, (Inputs, Created)):
                     self._from_programs.add(id)
-            sender = event.id if isinstance(event, Commit) else ""
+            sender = event.id if isinstance(event, Commit) else event.plugin if isinstance(event, Done) else ""
             yield (
                 "arrives",
                 {**_message_facts(id, message), "sender": sender, "copy": is_copy},
@@ -168,6 +182,30 @@ class Timeline:
         if id in self._from_programs and (self.passed_below is None or id > self.passed_below):
             self.passed_below = id
         self._from_programs.discard(id)
+
+    # -- outputs
+
+    def _of_outputs(
+        self, event: Emitted | Done | Undelivered, ids: list[MessageId], mine: set[MessageId]
+    ) -> Iterator[tuple[Kind, dict[str, Any]]]:
+        """Yield what became of outputs of the machine.
+
+        Args:
+            event: of any machine of the partition.
+            ids: those of the machine's outputs in this record that were not yielded yet; the first ones are removed.
+            mine: those of its outputs that waited before this record.
+        """
+        if isinstance(event, Emitted):
+            for one in event.outputs if event.id == self.machine else ():
+                facts = {"plugin": one.plugin, "output": str(ids.pop(0)), "event": one.event, "value": one.body}
+                yield "emits", {"k": event.k, **facts}
+        elif isinstance(event, Done):
+            done = [str(id) for id in event.outputs if id in mine]
+            if done:
+                yield "delivers", {"plugin": event.plugin, "outputs": done}
+        elif event.output in mine:
+            facts = {"plugin": event.plugin, "output": str(event.output), "error": event.error}
+            yield "undelivered", {**facts, "attempts": event.attempts}
 
     # -- events of the machine
 

@@ -77,6 +77,8 @@ def listed_facts(one: Machine, hosts: Hosts) -> dict[str, Any]:
         "commits": one.state.k if one.state is not None else 0,
         "changed_ms": one.state.at_ms if one.state is not None and one.state.k else None,
         "waiting": len(one.waits),
+        "outputs": len(one.outputs),
+        "plugin_error": next((failure.error for failure in one.failures.values()), None),
         "error": None if fault is None else fault.error,
         "owner": hosts.facts(ref.partition),
     }
@@ -95,12 +97,23 @@ def listed_line(one: Machine, alone: str, room: int = 0) -> str:
         parts.append(printable(one.state.state))
     if one.waits:
         parts.append(f"{len(one.waits):,} wait")
+    if one.outputs:
+        parts.append(outputs_text(one))
     if one.fault is not None:
         parts.append(fault_text(one.fault))
     if alone and one.status != "halted":
         parts.append(alone)
     line = "  ".join(parts)
     return line if not room or len(line) <= room else f"{line[: max(room, 60) - 1]}…"
+
+
+def outputs_text(one: Machine) -> str:
+    """Return the outputs of a machine that wait on one line: their number, and the newest error of a plugin."""
+    count = len(one.outputs)
+    text = f"{count:,} output{'s'[: count != 1]} wait{'s'[: count == 1]}"
+    for plugin, failure in one.failures.items():
+        text += f"; {printable(plugin)}: {printable(failure.error.partition(chr(10))[0])}"
+    return text
 
 
 def fault_text(fault: OpenFault) -> str:
@@ -137,6 +150,34 @@ def _fields_facts(one: Machine, keys: int) -> dict[str, Any]:
     return {"registers": {name: value_of(value) for name, value in state.registers.items()}, "tables": tables}
 
 
+def _plugins_of(one: Machine) -> list[str]:
+    """Return the plugins for which outputs of a machine wait."""
+    return list(dict.fromkeys(waits.output.plugin for _, waits in one.outputs))
+
+
+def _plugin_facts(one: Machine, plugin: str) -> dict[str, Any]:
+    """Return the outputs of a machine that wait for a plugin as members for JSON."""
+    several = [(id, waits) for id, waits in one.outputs if waits.output.plugin == plugin]
+    failure = one.failures.get(plugin)
+    return {
+        "plugin": plugin,
+        "length": len(several),
+        "since_ms": several[0][1].time_ms or None,
+        "head": [
+            {"output": str(id), "event": waits.output.event, "value": value_of(waits.output.body)}
+            for id, waits in several[:HEAD]
+        ],
+        "failure": None
+        if failure is None
+        else {
+            "output": str(failure.output),
+            "attempts": failure.attempts,
+            "time_ms": failure.at_ms,
+            "error": failure.error,
+        },
+    }
+
+
 def life_facts(life: Life, hosts: Hosts, keys: int = KEYS) -> dict[str, Any]:
     """Return what is known of a machine as members for JSON. `keys`: of a table, at most."""
     one = life.machine
@@ -150,6 +191,7 @@ def life_facts(life: Life, hosts: Hosts, keys: int = KEYS) -> dict[str, Any]:
         "fields": _fields_facts(one, keys),
         "inbox": {"length": len(inbox), "head": [message_facts(*pair) for pair in inbox[:HEAD]]},
         "deferred": {"length": len(deferred), "head": [message_facts(*pair) for pair in deferred[:HEAD]]},
+        "outputs": [_plugin_facts(one, plugin) for plugin in _plugins_of(one)],
         "timers": [
             {
                 "timer": timer.name,
@@ -195,6 +237,7 @@ def life_lines(life: Life, hosts: Hosts, time_text: Callable[[int], str], keys: 
     rows.append(("partition", f"{ref.partition}, {_owner_text(hosts, ref.partition, time_text)}"))
     rows += _field_rows(one, keys)
     rows += _waiting_rows(life)
+    rows += _output_rows(one, time_text)
     if one.state is not None:
         for timer in one.state.timers.values():
             every = f", every {span_text(timer.every_ms)}" if timer.every_ms else ""
@@ -250,6 +293,25 @@ def _waiting_rows(life: Life) -> list[tuple[str, str]]:
     return rows
 
 
+def _output_rows(one: Machine, time_text: Callable[[int], str]) -> list[tuple[str, str]]:
+    rows = []
+    for plugin in _plugins_of(one):
+        several = [(id, waits) for id, waits in one.outputs if waits.output.plugin == plugin]
+        name = printable(plugin)
+        rows.append(("outputs", f"{len(several):,} for {name}, the first since {time_text(several[0][1].time_ms)}"))
+        rows += [
+            ("outputs", f"{id}  {event_text(waits.output.event, waits.output.body)}") for id, waits in several[:HEAD]
+        ]
+        if len(several) > HEAD:
+            rows.append(("outputs", f"{len(several) - HEAD:,} more for {name}"))
+        failure = one.failures.get(plugin)
+        if failure is not None:
+            error = printable(failure.error.partition("\n")[0])
+            text = f"{name} failed {failure.attempts:,} times to deliver {failure.output}, at {time_text(failure.at_ms)}: {error}"
+            rows.append(("outputs", text))
+    return rows
+
+
 def message_text(message: Message) -> str:
     """Return a message on one line."""
     created = f"creates {printable(message.kind)} " if message.kind else ""
@@ -300,6 +362,13 @@ def entry_text(one: Entry, time_text: Callable[[int], str]) -> str:
             return f"{printable(facts['machine'])} of class {printable(facts['class'])}{event}"
         case "sends":
             return f"{event_text(facts['event'], facts['value'])} to {printable(facts['machine'])}"
+        case "emits":
+            return f"{facts['output']} {event_text(facts['event'], facts['value'])} to {printable(facts['plugin'])}"
+        case "delivers":
+            return f"{', '.join(facts['outputs'])} by {printable(facts['plugin'])}"
+        case "undelivered":
+            error = printable(facts["error"].partition(chr(10))[0])
+            return f"{facts['output']} by {printable(facts['plugin'])}, {facts['attempts']} attempts: {error}"
         case "timer" | "cancels":
             return _timer_text(facts, time_text)
         case "replies":

@@ -7,7 +7,9 @@ from typing import Any
 from bokirsm import Event, Machine, Ref
 from bokirsm.machine.declaration import Reaction
 from bokirsm.machine.handling import Work, World, creation, handle, message, reaction
+from bokirsm.machine.plugins import PluginDeclaration
 from bokirsm.model.events import Commit
+from bokirsm.model.lane_record import ALONE
 from bokirsm.model.machine_state import MachineState
 
 
@@ -27,6 +29,8 @@ class OneMachine:
 
     Attributes:
         commits: all of them.
+        beside: what the newest one has beside it in its record.
+        plugins: those of its app.
     """
 
     def __init__(self, cls: type[Machine[Any]], init: Event | None = None, *, now_ms: int = 1_000) -> None:
@@ -37,13 +41,16 @@ class OneMachine:
         self.volatile: dict[str, Any] = {}
         self.state = MachineState(self.declaration.kind)
         self.commits: list[Commit] = []
+        self.beside = ALONE
+        self.plugins: dict[str, PluginDeclaration] = {}
         made = creation(self.me, self.declaration, init)
         self.work(Work(made.event, made.body, creates=True))
 
     def work(self, work: Work) -> Commit:
         before = self.state.copy()
         try:
-            commit = handle(self.declaration, self.state, self.volatile, work, World(self.me, self.now_ms, self.tokens))
+            world = World(self.me, self.now_ms, self.tokens, self.plugins)
+            commit, self.beside = handle(self.declaration, self.state, self.volatile, work, world)
         except BaseException:
             assert self.state == before, "a failed handler changes nothing"
             raise

@@ -12,14 +12,18 @@ from bokirsm.model.events import (
     Claimed,
     Commit,
     Created,
+    Done,
+    Emitted,
     Faulted,
     Inputs,
     Message,
     MessageId,
+    Output,
     Reply,
     Resumed,
     Skipped,
     TimerSet,
+    Undelivered,
 )
 from bokirsm_tools.record_laws import RecordLaws, covered
 
@@ -58,6 +62,30 @@ def test_records_that_keep_the_laws_break_none() -> None:
     assert broken((commit(1, 0, replies=(answer,)), Commit(A, 0, replies=(Reply("r/1", "faulted", b""),)))) == []
     moved = ("q", (Claimed("g", 1, "host-2"),))
     assert broken((commit(1, 0),), moved, ("q", (commit(2, 1),))) == []
+
+
+MAIL = Emitted(A, 1, (Output("mails", "Mail"),))
+DONE = Done("g/1", "mails", (MessageId(3, 0),), (Message(A, "E"),))
+
+
+def test_outputs_are_delivered_once_by_their_owner() -> None:
+    emitted = (commit(1, 0), MAIL)
+    late = Undelivered("g/1", "mails", MessageId(3, 0), 3, 1, "x")
+    assert broken(emitted, (late,), (DONE,), (Commit(A, 2, 1, (MessageId(5, 0),)),)) == []
+    for text, records in (
+        ("which is not there", [(commit(1, 0), Emitted(A, 2, ()))]),
+        ("answered twice", [emitted, (DONE,), (DONE,)]),
+        ("was not emitted so", [(commit(1, 0),), (DONE,)]),
+        ("was not emitted so", [emitted, (Done("g/1", "sms", (MessageId(3, 0),)),)]),
+        ("is of p", [emitted, ("q", (DONE,))]),
+        ("is of p", [emitted, ("q", (late,))]),
+    ):
+        found = broken(*records)
+        assert any(text in one for one in found), (text, found)
+    laws = RecordLaws("g")
+    for seqnum, events in enumerate((OWNED, (BORN,), emitted), start=1):
+        laws.read(seqnum, 0, encode("p", 0, events))
+    assert laws.undelivered() == ["output 3-0 for mails"]
 
 
 def test_each_broken_law_is_told() -> None:

@@ -10,14 +10,18 @@ from bokirsm.model.events import (
     AnyEvent,
     Commit,
     Created,
+    Done,
+    Emitted,
     Faulted,
     Inputs,
     Message,
     MessageId,
+    Output,
     Reply,
     Resumed,
     Skipped,
     TimerSet,
+    Undelivered,
 )
 from bokirsm_tools.timeline import Timeline
 
@@ -73,6 +77,24 @@ def test_a_commit_is_what_its_handler_took_changed_and_did() -> None:
         "drops",
         {"message": "4-0", "event": "E"},
     )
+
+
+def test_outputs_are_emitted_fail_are_delivered_and_answered() -> None:
+    line = Line()
+    other = Emitted("g/3/other", 1, (Output("mails", "Mail"),))
+    emitted = Emitted(M, 1, (Output("mails", "Mail", b"a"), Output("sms", "Sms")))
+    assert line.of(Commit("g/3/other", 1), other, Commit(M, 1, 5, kind="M"), emitted)[1:] == [
+        ("emits", {"k": 1, "plugin": "mails", "output": "1-1", "event": "Mail", "value": b"a"}),
+        ("emits", {"k": 1, "plugin": "sms", "output": "1-2", "event": "Sms", "value": b""}),
+    ]
+    failed = {"plugin": "mails", "output": "1-1", "error": "OSError: no", "attempts": 3}
+    assert line.of(Undelivered("g/3", "mails", MessageId(1, 1), 3, 9, "OSError: no")) == [("undelivered", failed)]
+    assert line.of(Undelivered("g/3", "mails", MessageId(1, 0), 3, 9, "x")) == [], "it is of the other machine"
+    done = Done("g/3", "mails", (MessageId(1, 0), MessageId(1, 1)), (Message(M, "Sent"),))
+    found = line.of(done)
+    assert (found[0][0], found[0][1]["sender"], found[0][1]["event"]) == ("arrives", "mails", "Sent")
+    assert found[1] == ("delivers", {"plugin": "mails", "outputs": ["1-1"]})
+    assert line.of(Done("g/3", "sms", ())) == []
 
 
 def test_what_other_machines_do_is_not_in_it() -> None:

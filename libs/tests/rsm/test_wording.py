@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from bokirsm.machine.values import encode
-from bokirsm.model.events import Message, MessageId
+from bokirsm.model.events import Message, MessageId, Output
 from bokirsm.model.machine_state import MachineState
+from bokirsm.model.outputs import Failure, WaitingOutput
 from bokirsm.model.partition_state import OpenFault
 from bokirsm_tools.hosts import Hosts
 from bokirsm_tools.machines import Life, Machine
@@ -100,6 +101,34 @@ def test_a_machine_that_does_not_exist_says_so() -> None:
     assert "class     no such machine: what was sent to it is dropped" in lines
 
 
+def test_outputs_that_wait_are_shown_with_their_error() -> None:
+    outputs = tuple(
+        (MessageId(9, number), WaitingOutput("g/3/m", Output("mails", "Mail", encode({"to": "x"})), 70))
+        for number in range(12)
+    )
+    sms = (MessageId(9, 12), WaitingOutput("g/3/m", Output("sms", "Sms"), 0))
+    failure = Failure(MessageId(9, 0), 6, 99, f"OSError: {EVIL}")
+    machine = Machine("g/3/m", life().machine.state, (), None, (*outputs, sms), {"mails": failure})
+    assert listed_line(machine, "") == "ready    g/3/m  M  run  13 outputs wait; mails: OSError: a\\x1b[31m"
+    assert listed_line(machine._replace(outputs=(sms,), failures={}), "").endswith("  1 output waits")
+    lines = life_lines(life(machine=machine), Hosts({}, 0), when)
+    found = [line for line in lines if line.startswith("outputs")]
+    assert found[0] == "outputs   12 for mails, the first since T70" and found[1] == 'outputs   9-0  Mail{"to":"x"}'
+    assert found[11:13] == [
+        "outputs   2 more for mails",
+        "outputs   mails failed 6 times to deliver 9-0, at T99: OSError: a\\x1b[31m",
+    ]
+    assert found[13:] == ["outputs   1 for sms, the first since T0", "outputs   9-12  Sms"]
+    facts = life_facts(life(machine=machine), Hosts({}, 0))
+    assert (facts["outputs"][0]["length"], len(facts["outputs"][0]["head"]), facts["outputs"][0]["since_ms"]) == (
+        12,
+        10,
+        70,
+    )
+    assert facts["outputs"][0]["failure"]["attempts"] == 6 and facts["outputs"][1]["failure"] is None
+    assert (facts["outputs"][1]["since_ms"], facts["plugin_error"]) == (None, failure.error)
+
+
 def test_a_line_of_a_list_fits_the_terminal() -> None:
     line = listed_line(life().machine, "no living host: " + "x" * 200, 80)
     assert len(line) == 80 and line.endswith("…")
@@ -114,6 +143,9 @@ def test_a_line_of_a_list_fits_the_terminal() -> None:
         ("arrives", {"message": "1-0", "event": "", "value": b"", "creates": "M", "sender": ""}, "1-0 creates M"),
         ("arrives", {"message": "1-0", "event": "E", "sender": "g/3/n", "copy": True}, "1-0 E from g/3/n, a copy"),
         ("takes", {"k": 2, "message": "1-0", "event": None}, "1-0, whose record is not kept"),
+        ("emits", {"k": 2, "output": "1-0", "event": "E", "value": b"", "plugin": "p"}, "1-0 E to p"),
+        ("delivers", {"outputs": ["1-0", "1-1"], "plugin": "p"}, "1-0, 1-1 by p"),
+        ("undelivered", {"output": "1-0", "plugin": "p", "attempts": 3, "error": "x\ny"}, "1-0 by p, 3 attempts: x"),
         ("fires", {"k": 2, "timer": None}, "a timer of a machine that halted then"),
         ("enters", {"k": 2, "state": "run", "before": "wait"}, "run from wait"),
         ("sets", {"k": 2, "field": "a", "key": None, "value": b"\x07", "removed": False}, "a = 7"),

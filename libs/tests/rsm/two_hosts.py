@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from bokiflow.testing import LoopClock
 from bokilib.append.log import Log
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event as LogEvent
-from bokirsm import App, Host
+from bokirsm import App, Host, Plugin
 from libs.tests.rsm.traces import traces_of
 
 LEASE_S = 30.0
@@ -21,23 +21,29 @@ LEASE_S = 30.0
 
 
 @asynccontextmanager
-async def hosts(app: App, count: int, clock: Clock | None = None) -> AsyncIterator[tuple[MemoryCluster, list[Host]]]:
+async def hosts(
+    app: App, count: int, clock: Clock | None = None, plugins: Sequence[Plugin[Any]] | None = None
+) -> AsyncIterator[tuple[MemoryCluster, list[Host]]]:
     """Start hosts, each a process of its own, of which the first one owns all partitions."""
     async with MemoryCluster(clock=clock or LoopClock()) as cluster:
-        started = [await started_on(cluster, app, f"h{number}") for number in range(count)]
+        several = [None] * count if plugins is None else plugins
+        started = [
+            await started_on(cluster, app, f"h{number}", plugins=[one] if one else ())
+            for number, one in enumerate(several)
+        ]
         yield cluster, started
         for one in started:
             if one.lane._open:  # it was not killed
                 await one.__aexit__(None, None, None)
 
 
-async def started_on(cluster: MemoryCluster, app: App, name: str) -> Host:
+async def started_on(cluster: MemoryCluster, app: App, name: str, plugins: Sequence[Plugin[Any]] = ()) -> Host:
     """Start a host. Once it has taken what is free, it moves partitions only where the test says so.
 
     Under the name of one that died it takes over at once.
     """
     book = (await cluster.connect()).book("b")
-    host = await Host(app, book, name=name, lease_s=LEASE_S, stuck_after_s=None).__aenter__()
+    host = await Host(app, book, name=name, lease_s=LEASE_S, stuck_after_s=None, plugins=plugins).__aenter__()
     host._round = no_round  # type: ignore[method-assign]
     return host
 

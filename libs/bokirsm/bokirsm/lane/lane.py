@@ -24,6 +24,8 @@
 - After so many records, bytes or minutes the lane makes a checkpoint of a partition (`checkpoints`), at a moment in which no handler runs
   and no record is in flight or open: its memory is the state of the log then. Handlers run on while the checkpoint is written. Only what
   it covers is trimmed.
+- Outputs are delivered by plugins (`bokirsm.plugins`) once their commits are in the log. What these answer is a part of the open record.
+- A machine whose outputs wait in too great a number handles nothing until some are delivered, so that they fit the memory of its host.
 - A handler that fails is tried three times. Then the machine has a fault, and waits for a decision; other machines continue.
 """
 
@@ -66,24 +68,29 @@ from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
 from bokirsm.lane.residents import Residents
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
-from bokirsm.machine.handling import HandlerFailed, World, handle, skip
+from bokirsm.machine.handling import Handled, HandlerFailed, World, handle, skip
+from bokirsm.machine.plugins import Plugin
 from bokirsm.machine.values import Ask, asker_of, encode
 from bokirsm.model.events import (
     DROPPED,
     PICKER,
     Claimed,
     Commit,
+    Done,
     Faulted,
     MessageId,
+    OfLane,
     Reply,
     Resumed,
     Skipped,
     TimerSet,
+    Undelivered,
     partition_of_ref,
 )
-from bokirsm.model.lane_record import TIMER, InboxMessage, LaneRecord, Span, is_own
+from bokirsm.model.lane_record import ALONE, TIMER, Beside, InboxMessage, LaneRecord, Span, is_own
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.partition_state import Fresh, OpenFault, PartitionState, Shares, TimerTimes, machine_of, shares_of
+from bokirsm.plugins.deliveries import Deliveries
 
 RINGS: Final = 1_024
 """Timers that are put into inboxes before other tasks of the process run."""
@@ -113,6 +120,10 @@ CHECKPOINT_S: Final = 600.0
 """Seconds from the first record after a checkpoint to the next checkpoint."""
 NEARLY: Final = 0.5
 """A checkpoint that is made takes along the partitions that have so much of the way to theirs behind them."""
+OUTPUT_BYTES: Final = MIB
+"""Bytes of outputs that wait, of a machine that handles on."""
+OUTPUTS_BYTES: Final = 16 * MIB
+"""Bytes of outputs that wait in a partition in which machines with such outputs handle on."""
 STACK_CHARS: Final = 4_000
 ERROR_CHARS: Final = 1_000
 """Characters of the error of a fault: each answer to an asker has them."""
@@ -184,6 +195,7 @@ class Lane:
         failed: Callable[[Exception], None],
         bounds: Bounds = BOUNDS,
         tell: Callable[[], None] = lambda: None,
+        plugins: Mapping[str, Plugin[Any]] | None = None,
     ) -> None:
         """Begin with no partition.
 
@@ -191,6 +203,7 @@ class Lane:
             failed: called once, with the error after which the lane handles nothing more.
             bounds: of its memory, and of the age of its records.
             tell: called when `full` has changed.
+            plugins: the objects that deliver outputs, by stored name.
         """
         self.dropped = 0
         self._bounds: Final = bounds
@@ -239,6 +252,9 @@ class Lane:
         self._unknown_kinds: Final[set[str]] = set()
         self._unreadable: Final[set[int]] = set()
         """Partitions that could not be read, which was logged."""
+        self._deliveries: Final = Deliveries(app, plugins or {}, opened.now_ms, self._delivered_outputs, self.fail)
+        self._held: Final[dict[int, dict[str, None]]] = {}
+        """Machines that handle nothing until some of their outputs are delivered, by partition."""
         self._writer: Final = CheckpointWriter(opened, app.name, self._append)
         self._checkpointing: asyncio.Task[None] | None = None
         self._since_s: Final[dict[int, float]] = {}
@@ -360,6 +376,7 @@ class Lane:
             for sent in record.sent:
                 if state.has(sent.message.to):
                     self._enqueue(sent)
+        self._deliveries.join(partition, state.outputs)
         for text, fault in state.faults.items():
             machine = self._machine(text)
             machine.fault = fault
@@ -373,6 +390,8 @@ class Lane:
         left = {one for one in partitions if self._claims.pop(one, None) is not None}
         for one in sorted(left):
             self._follower.discard(tags.rsm_partition(self._app.name, one))
+            self._deliveries.leave(one)
+            self._held.pop(one, None)
             self._delivered.pop(one, None)
             self._since_s.pop(one, None)
             self._full.pop(one, None)
@@ -403,8 +422,9 @@ class Lane:
 
     async def _give(self, partitions: Collection[int], release: Contribution) -> bool:
         """Give partitions, as a task of the lane: an append that its caller could cancel would have an unknown outcome."""
-        self._closing.update(partitions)
         try:
+            await self._deliveries.drain(partitions)
+            self._closing.update(partitions)
             async with self._turn:
                 while any(one in self._closing for record in self._records for one in record.partitions):
                     await self._append_first()
@@ -414,6 +434,7 @@ class Lane:
                 return seqnum > 0
         finally:
             self._closing.difference_update(partitions)
+            self._deliveries.resume(partitions)
             for machine in self._machines.values():  # those of partitions that are not released
                 if machine.ref.partition in partitions and machine.fault is not None:
                     self._answer_faulted(machine, machine.messages())
@@ -478,6 +499,7 @@ class Lane:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._leave(list(self._claims), 0)
+        await self._deliveries.close()
 
     async def settled(self) -> None:
         """Wait until nothing is handled, loaded or in flight; for tests, and before a host leaves."""
@@ -519,6 +541,7 @@ class Lane:
         if not self._open:
             return
         self._open = False
+        self._deliveries.stop()
         log.error(
             "lane failed: it handles nothing more, its host gives the partitions back",
             group=self._app.name,
@@ -665,6 +688,7 @@ class Lane:
             error=str(error),
         )
         self._closing.add(partition)
+        self._deliveries.leave(partition)
         self._spawn(partial(self._stop, partition))
 
     async def _stop(self, partition: int) -> None:
@@ -802,6 +826,8 @@ class Lane:
         kind, declaration = self._declaration(machine)
         if kind and declaration is None:
             return False
+        if self._is_held(machine):
+            return False
         found = machine.next_work(declaration if machine.state is not None and not machine.state.halted else None)
         if found is None:
             self._residents.rest(machine)
@@ -915,9 +941,9 @@ class Lane:
 
     def _handle(self, machine: LaneMachine, declaration: Declaration, found: NextWork) -> bool:
         state = machine.state if machine.state is not None else MachineState(declaration.kind)
-        world = World(machine.ref, self._log.now_ms(), self._tokens)
+        world = World(machine.ref, self._log.now_ms(), self._tokens, self._app.plugins)
         try:
-            commit = self._watched(machine, partial(handle, declaration, state, machine.volatile, found.work, world))
+            handled = self._watched(machine, partial(handle, declaration, state, machine.volatile, found.work, world))
         except HandlerFailed as failed:
             if failed.__cause__ is not None and interrupted(failed.__cause__):
                 raise failed.__cause__ from None  # a person ends the program
@@ -929,7 +955,7 @@ class Lane:
             return True
         machine.state = state
         self._born(machine, found)
-        return self._commit(machine, found, commit)
+        return self._commit(machine, found, *handled)
 
     def _born(self, machine: LaneMachine, found: NextWork) -> None:
         """Keep the digest of a creation, also if events came before it and the machine was not there."""
@@ -937,7 +963,7 @@ class Lane:
             assert isinstance(found.item, InboxMessage)
             machine.digest = found.item.message.digest
 
-    def _watched(self, machine: LaneMachine, call: Callable[[], Commit]) -> Commit:
+    def _watched(self, machine: LaneMachine, call: Callable[[], Handled]) -> Handled:
         """Run a handler; one that keeps the event loop from running for too long fails.
 
         Raises:
@@ -959,10 +985,10 @@ class Lane:
             f"expected a handler to end within {self._watch.after_s:g} s, found that it kept the event loop from running"
         )
 
-    def _commit(self, machine: LaneMachine, found: NextWork, commit: Commit) -> bool:
+    def _commit(self, machine: LaneMachine, found: NextWork, commit: Commit, beside: Beside = ALONE) -> bool:
         """Add a commit to the open record, apply it, and deliver what it sends to machines of this lane."""
         before = machine.state.state if machine.state is not None else ""
-        sent = self._add(commit, found.item if isinstance(found.item, InboxMessage) else None)
+        sent = self._add(commit, found.item if isinstance(found.item, InboxMessage) else None, beside)
         if commit.k != DROPPED:
             assert machine.state is not None
             machine.state.apply(commit)
@@ -970,19 +996,47 @@ class Lane:
         machine.took(changed_state=commit.halted or (machine.state is not None and machine.state.state != before))
         for timer in commit.timers:
             self._begin_timer(machine.text, timer)
+        self._enqueue_own(sent)
+        return True
+
+    def _enqueue_own(self, sent: Sequence[InboxMessage]) -> None:
+        """Deliver the messages of the open record that are for machines of this lane."""
         for message in sent:
             if partition_of_ref(message.message.to)[1] in self._claims:
                 self._enqueue(message)
-        return True
 
     def _begin_timer(self, machine: str, timer: TimerSet) -> None:
         if not timer.is_removal:
             self._set_timer(machine, timer.name, TimerTimes(timer.set_ms, timer.due_ms, timer.k))
 
-    def _add(self, event: Commit | Faulted, took: InboxMessage | None) -> Sequence[InboxMessage]:
-        if not self._records[-1].fits(event):
+    def _add(self, event: OfLane, took: InboxMessage | None, beside: Beside = ALONE) -> Sequence[InboxMessage]:
+        if not self._records[-1].fits(event, beside):
             self._records.append(LaneRecord(self._app.name))
-        return self._records[-1].add(event, took)
+        return self._records[-1].add(event, took, beside)
+
+    # -- outputs
+
+    def _delivered_outputs(self, event: Done | Undelivered) -> None:
+        """Add what became of outputs to the open record, with what the plugin answered."""
+        self._enqueue_own(self._add(event, None))
+        self._begin_sending()
+        self._schedule()
+
+    def _is_held(self, machine: LaneMachine) -> bool:
+        """Return whether a machine has to wait until some of its outputs are delivered."""
+        outputs = self._states[machine.ref.partition].outputs
+        if not outputs.size:
+            return False
+        size = outputs.size_of.get(machine.text, 0)
+        if size <= OUTPUT_BYTES and not (size and outputs.size > OUTPUTS_BYTES):
+            return False
+        self._held.setdefault(machine.ref.partition, {})[machine.text] = None
+        return True
+
+    def _look_at_outputs(self, partition: int) -> None:
+        """Deliver outputs that came, and let machines continue that wait for a delivery."""
+        self._deliveries.look(partition)
+        self._ready.update(dict.fromkeys(one for one in self._held.pop(partition, ()) if one in self._machines))
 
     # -- faults
 
@@ -1135,6 +1189,7 @@ class Lane:
             state = self._states.get(partition) if group == self._app.name else None
             if state is not None:
                 state.apply_shares(seqnum, now_ms, shares)
+                self._look_at_outputs(partition)
                 self._look(partition)
         for event in events:
             if isinstance(event, Faulted):

@@ -61,7 +61,7 @@ class Declaration:
         """
         self.kind: Final = kind
         self.cls: Final = cls
-        self.accepts: Final = dict(_accepted(cls, accepted))
+        self.accepts: Final = dict(accepted_events(cls, accepted))
         self.events: Final[dict[str, Codec]] = {
             name: codec_of(event, f"{cls.__name__}: {event.__name__}") for name, event in self.accepts.items()
         }
@@ -192,8 +192,8 @@ _CONSTANTS: Final = (
 )
 
 
-def _accepted(cls: type, accepted: Any) -> Iterator[tuple[str, type[Event]]]:
-    """Yield the event classes that a machine accepts, by stored name."""
+def accepted_events(cls: type, accepted: Any) -> Iterator[tuple[str, type[Event]]]:
+    """Yield the event classes that a machine or plugin accepts, by stored name."""
     members = typing.get_args(accepted) if isinstance(accepted, types.UnionType) else (accepted,)
     if typing.get_origin(accepted) is typing.Union:
         members = typing.get_args(accepted)

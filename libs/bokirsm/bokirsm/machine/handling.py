@@ -1,6 +1,7 @@
 """The core: the state of a machine and an event in, a commit out. Pure. The lane and tests of programs call it.
 
-    commit = handle(declaration, state, volatile, work, world)      # HandlerFailed: nothing happened
+    handled = handle(declaration, state, volatile, work, world)     # HandlerFailed: nothing happened
+    handled.commit, handled.beside
 
 - Fields are decoded when the handler uses them, and those that changed, in place or by assignment, are in the commit.
 - `state` is not changed: the caller applies the commit. After a failed handler the caller drops `volatile`, as after a crash; a refusal
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -35,11 +36,12 @@ from bokirsm.errors import (
 )
 from bokirsm.machine.declaration import Declaration, Reaction, declaration_of
 from bokirsm.machine.fields import Register, Table, TableView, Volatile, changed
+from bokirsm.machine.plugins import PluginDeclaration, check_output, plugin_of
 from bokirsm.machine.refs import Ref, child
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event, encode, name_of
-from bokirsm.model.events import Commit, Message, Reply, TimerSet
-from bokirsm.model.lane_record import streams_of
+from bokirsm.model.events import Commit, Message, Output, Reply, TimerSet
+from bokirsm.model.lane_record import ALONE, Beside, streams_of
 from bokirsm.model.machine_state import MachineState
 
 TEXT_CHARS: Final = 2_000
@@ -97,11 +99,25 @@ class World(NamedTuple):
         me: the machine.
         now_ms: the log's time.
         tokens: the source of random choices.
+        plugins: those of the app, by stored name.
     """
 
     me: Ref[Any]
     now_ms: int
     tokens: Tokens
+    plugins: Mapping[str, PluginDeclaration] = {}
+
+
+class Handled(NamedTuple):
+    """The effects of a handler.
+
+    Attributes:
+        commit: without the ids of the messages that it took.
+        beside: what is in the same record.
+    """
+
+    commit: Commit
+    beside: Beside = ALONE
 
 
 class Work(NamedTuple):
@@ -133,7 +149,9 @@ def reaction(declaration: Declaration, state: MachineState, work: Work) -> React
     return declaration.reaction(state.state, work.event)
 
 
-def handle(declaration: Declaration, state: MachineState, volatile: dict[str, Any], work: Work, world: World) -> Commit:
+def handle(
+    declaration: Declaration, state: MachineState, volatile: dict[str, Any], work: Work, world: World
+) -> Handled:
     """Run the handler of an event, and those that follow from it.
 
     Args:
@@ -142,9 +160,6 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
         volatile: its volatile fields, by stored name; changed, and empty after a refusal.
         work: the event, which the state of the machine does not defer.
         world: what the handler takes from outside.
-
-    Returns:
-        The commit, without the ids of the messages that it took.
 
     Raises:
         HandlerFailed: the handler raised an error.
@@ -155,16 +170,16 @@ def handle(declaration: Declaration, state: MachineState, volatile: dict[str, An
     except Refused as refused:
         volatile.clear()  # the handler may have changed its values, and nothing of that counts
         try:
-            return handling.refused(work, refused)
+            return Handled(handling.refused(work, refused))
         except NotEncodable as error:
-            raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
+            raise HandlerFailed(f"{type(error).__name__}: {error_text(error)}") from error
     except HandlerFailed:
         raise
     except BaseException as error:  # `sys.exit()` in a handler ends no host
-        raise HandlerFailed(f"{type(error).__name__}: {_text_of(error)}") from error
+        raise HandlerFailed(f"{type(error).__name__}: {error_text(error)}") from error
 
 
-def _text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of an error: bounded and printable for every error that users raise."""
     try:
         text = str(error)
@@ -196,6 +211,7 @@ class Handling:
         self.me: Final = world.me
         self.choices: Final = Choices(world.tokens)
         self._tokens: Final = world.tokens
+        self._plugins: Final = world.plugins
         self._declaration: Final = declaration
         self._before: Final = state
         self._at_ms: Final = max(world.now_ms, state.at_ms)
@@ -210,6 +226,7 @@ class Handling:
         self._creates: Final[list[Message]] = []
         self._sends: Final[list[Message]] = []
         self._replies: Final[list[Reply]] = []
+        self._outputs: Final[list[Output]] = []
         self._halted = False
         self._life = state.life
         self._machine: Final[object] = object.__new__(declaration.cls)
@@ -217,8 +234,8 @@ class Handling:
 
     # -- running
 
-    def run(self, work: Work) -> Commit:
-        """Run the handlers, and return the commit."""
+    def run(self, work: Work) -> Handled:
+        """Run the handlers, and return their effects."""
         self._life = work.life or self._before.life
         self._timers.update({timer.name: timer for timer in _fired(self._before, work, self._at_ms)})
         try:
@@ -231,16 +248,18 @@ class Handling:
             self._settle()
         finally:
             object.__setattr__(self._machine, "_handling", None)
-        return self._commit(creates=work.creates)
+        handled = Handled(self._commit(creates=work.creates), Beside(tuple(self._outputs)))
+        _check_fits(handled)
+        return handled
 
     def refused(self, work: Work, refused: Refused) -> Commit:
         """Return the commit of a refused question: it is taken and answered, and nothing else happens."""
         event = self._event(work)
         if not isinstance(event, Ask):
-            raise HandlerFailed(f"Refused: {_text_of(refused)}") from refused
+            raise HandlerFailed(f"Refused: {error_text(refused)}") from refused
         if work.creates:
-            raise HandlerFailed(f"Refused by a machine that is being created: {_text_of(refused)}") from refused
-        replies = (Reply(event.asker, "refused", encode(_text_of(refused))),) if event.asker else ()
+            raise HandlerFailed(f"Refused by a machine that is being created: {error_text(refused)}") from refused
+        replies = (Reply(event.asker, "refused", encode(error_text(refused))),) if event.asker else ()
         timers = _fired(self._before, work, self._at_ms)
         return Commit(str(self.me), self._before.k + 1, self._at_ms, timers=timers, replies=replies)
 
@@ -320,7 +339,7 @@ class Handling:
             for name, view in self._tables.items():
                 if changes := view.changes():
                     keys[name] = changes
-        commit = Commit(
+        return Commit(
             str(self.me),
             self._before.k + 1,
             self._at_ms,
@@ -335,23 +354,6 @@ class Handling:
             halted=self._halted,
             life=self._life if creates else 0,
         )
-        size = len(msgspec.msgpack.encode(commit))
-        if size > COMMIT_BYTES:
-            raise CommitTooLarge(
-                f"expected a handler to change and send at most {COMMIT_BYTES} bytes, found {size}: do a part of it, and continue in "
-                "a later handler, by self.send(self.me, …)",
-                expected=COMMIT_BYTES,
-                found=size,
-            )
-        streams = streams_of(commit)
-        if streams > RECORD_TAGS:
-            raise CommitTooLarge(
-                f"expected a handler to send to partitions and answer processes, together at most {RECORD_TAGS}, found {streams}: do a "
-                "part of it, and continue in a later handler, by self.send(self.me, …)",
-                expected=RECORD_TAGS,
-                found=streams,
-            )
-        return commit
 
     # -- fields
 
@@ -449,6 +451,17 @@ class Handling:
         if to.asker:
             self._replies.append(Reply(to.asker, "answer", body))
 
+    def emit(self, plugin: type[Any], event: object) -> None:
+        """Give an output to a plugin."""
+        declared = plugin_of(plugin)
+        if self._plugins.get(declared.name) is not declared:
+            raise WrongCall(
+                f"expected a plugin of app {self.me.group!r} ({', '.join(self._plugins) or 'it has none'}), found {plugin.__name__}: "
+                "add it to App(…, plugins=…)"
+            )
+        check_output(declared, event)
+        self._outputs.append(Output(declared.name, *_encoded(event)))
+
     def set_timer(self, seconds: float, event: object, name: str, every: float | None) -> None:
         """Set a timer."""
         if not _is_number(seconds) or not 0 <= seconds <= TIMER_MOST_S:
@@ -476,6 +489,31 @@ class Handling:
     def halt(self) -> None:
         """End the machine after this handler."""
         self._halted = True
+
+
+def _check_fits(handled: Handled) -> None:
+    """Check that the effects of a handler fit one record.
+
+    Raises:
+        CommitTooLarge: they do not.
+    """
+    commit, beside = handled
+    size = len(msgspec.msgpack.encode(commit)) + beside.size(commit)
+    if size > COMMIT_BYTES:
+        raise CommitTooLarge(
+            f"expected a handler to change and send at most {COMMIT_BYTES} bytes, found {size}: do a part of it, and continue in "
+            "a later handler, by self.send(self.me, …)",
+            expected=COMMIT_BYTES,
+            found=size,
+        )
+    streams = streams_of(commit, beside)
+    if streams > RECORD_TAGS:
+        raise CommitTooLarge(
+            f"expected a handler to send to partitions and answer processes, together at most {RECORD_TAGS}, found {streams}: do a "
+            "part of it, and continue in a later handler, by self.send(self.me, …)",
+            expected=RECORD_TAGS,
+            found=streams,
+        )
 
 
 def _is_number(value: object) -> bool:

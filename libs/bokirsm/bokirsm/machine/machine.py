@@ -25,12 +25,14 @@ from bokirsm.errors import DeclarationError, UndeclaredField, WrongCall
 from bokirsm.machine.declaration import Declaration
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.handling import Choices, Handling
+from bokirsm.machine.plugins import Plugin
 from bokirsm.machine.refs import Ref
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event
 
 E = TypeVar("E")
 F = TypeVar("F")
+O = TypeVar("O")  # noqa: E741 - an output
 R = TypeVar("R")
 
 
@@ -128,6 +130,18 @@ class Machine(Generic[E]):
     def reply(self, to: Ask[R], value: R) -> None:
         """Answer a question. The first answer counts; a question that was sent like any event has no asker, and is not answered."""
         self._now_handling().reply(to, value)
+
+    def emit(self, plugin: type[Plugin[O]], event: O) -> None:
+        """Give an event to a plugin, which delivers it outside of the log. It is encoded now, and is a part of this handler's commit.
+
+        The plugin delivers it once the commit is in the log, at least once, and in the order of this machine's outputs. Its answers are
+        events, each of which arrives once.
+
+        Args:
+            plugin: the class of the plugin, which is one of the app.
+            event: what it delivers.
+        """
+        self._now_handling().emit(plugin, event)
 
     def after(self, seconds: float, event: E, *, name: str = "", every: float | None = None) -> None:
         """Set a timer, which delivers an event to this machine. It replaces one of the same name.

@@ -6,6 +6,9 @@
 | rsm.input | p | messages from outside, in order |
 | rsm.create | p, with a key also m | a machine created from outside, and its first event |
 | rsm.commit | p of its machine and of those that it writes to, r of those that it answers | all that one handler took, changed and sent |
+| rsm.out | p | the outputs of a commit of this record, for plugins |
+| rsm.done | p, and p of the machines that get answers | outputs that a plugin has delivered, and what it answered |
+| rsm.undelivered | p | a plugin failed repeatedly: its output waits |
 | rsm.fault | p, r | a handler that failed: its machine waits |
 | rsm.resume, rsm.skip | p | what a person decided about a fault |
 | rsm.snap | m | a snapshot, or a part of one: the state of a machine as of its commit `k` |
@@ -14,6 +17,9 @@
 A *message* is an event for a machine, or a machine to create. Its id is (seqnum of its record, number): the messages of a record are
 numbered through all its events, in order, those of a commit beginning with the machines that it creates. A commit names the messages that
 it took; 0 stands for the seqnum of its own record, which is not known when it is written.
+
+An *output* is an event for a plugin, a part of the commit that emitted it. Its id is (seqnum of its record, number), numbered apart from
+messages. The outputs of a commit are an event of their own, so that programs which know no plugins stop at them, and lose none.
 
 Machines are written as `group/partition/name` (`bokirsm.machine.refs`). Values are bytes, encoded by the classes that declare them.
 """
@@ -115,6 +121,20 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     body: bytes
 
 
+class Output(msgspec.Struct, array_like=True, frozen=True):
+    """An event for a plugin.
+
+    Attributes:
+        plugin: the stored name of the plugin.
+        event: the stored name of the event.
+        body: the encoded event.
+    """
+
+    plugin: str
+    event: str
+    body: bytes = b""
+
+
 class Claimed(Event, tag="rsm.claim", frozen=True):
     """A claim of a partition.
 
@@ -191,6 +211,56 @@ class Commit(Event, tag="rsm.commit", frozen=True):
     replies: tuple[Reply, ...] = ()
     halted: bool = False
     life: int = 0
+
+
+class Emitted(Event, tag="rsm.out", frozen=True):
+    """The outputs of a commit, which is in the same record.
+
+    Attributes:
+        id: the machine.
+        k: the number of the commit.
+        outputs: in the order in which its handler emitted them.
+    """
+
+    id: str
+    k: int
+    outputs: tuple[Output, ...]
+
+
+class Done(Event, tag="rsm.done", frozen=True):
+    """Outputs of a partition that a plugin has delivered, and the events that it answered. They are one event: it is answered once.
+
+    Attributes:
+        id: the partition: `group/partition`.
+        plugin: the stored name of the plugin.
+        outputs: the outputs.
+        messages: to machines of any partitions of the group.
+    """
+
+    id: str
+    plugin: str
+    outputs: tuple[MessageId, ...]
+    messages: tuple[Message, ...] = ()
+
+
+class Undelivered(Event, tag="rsm.undelivered", frozen=True):
+    """A plugin that failed repeatedly to deliver an output. Attempts continue; this is for people.
+
+    Attributes:
+        id: the partition: `group/partition`.
+        plugin: the stored name of the plugin.
+        output: the first output that was not delivered.
+        attempts: the number of attempts so far.
+        at_ms: the time of the newest one.
+        error: type and text of its error.
+    """
+
+    id: str
+    plugin: str
+    output: MessageId
+    attempts: int
+    at_ms: int
+    error: str
 
 
 class Faulted(Event, tag="rsm.fault", frozen=True):
@@ -287,9 +357,12 @@ def is_head(event: Snapshot | Checkpoint) -> bool:
     return event.part == event.parts - 1
 
 
-AnyEvent: TypeAlias = Claimed | Inputs | Created | Commit | Faulted | Resumed | Skipped | Snapshot | Checkpoint
+OfLane: TypeAlias = Commit | Faulted | Emitted | Done | Undelivered
+"""The events that only the owner of a partition appends to its stream."""
+AnyEvent: TypeAlias = OfLane | Claimed | Inputs | Created | Resumed | Skipped | Snapshot | Checkpoint
 PICKER: Final[Picker[AnyEvent]] = Picker(
-    LIBRARY, (Claimed, Inputs, Created, Commit, Faulted, Resumed, Skipped, Snapshot, Checkpoint)
+    LIBRARY,
+    (Claimed, Inputs, Created, Commit, Emitted, Done, Undelivered, Faulted, Resumed, Skipped, Snapshot, Checkpoint),
 )
 
 
@@ -299,16 +372,39 @@ def partition_of_ref(ref: str) -> tuple[str, int]:
     return group, int(partition)
 
 
+def partition_of_event(event: OfLane) -> int:
+    """Return the partition whose owner appended an event."""
+    return int(event.id.split("/", 2)[1])
+
+
 def messages_of(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Message]]:
     """Yield the messages of a record with their numbers."""
     number = 0
     for event in events:
         if isinstance(event, Commit):
             several: tuple[Message, ...] = (*event.creates, *event.sends)
-        elif isinstance(event, Inputs):
+        elif isinstance(event, (Inputs, Done)):
             several = event.messages
         else:
             several = (event.message,) if isinstance(event, Created) else ()
         for message in several:
             yield number, message
             number += 1
+
+
+class Emission(NamedTuple):
+    """An output of a record: its number there, and the machine that emitted it."""
+
+    number: int
+    machine: str
+    output: Output
+
+
+def outputs_of(events: Iterable[AnyEvent]) -> Iterator[Emission]:
+    """Yield the outputs of a record."""
+    number = 0
+    for event in events:
+        if isinstance(event, Emitted):
+            for output in event.outputs:
+                yield Emission(number, event.id, output)
+                number += 1

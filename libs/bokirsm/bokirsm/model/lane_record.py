@@ -12,7 +12,7 @@ A *lane* is a process's partitions of a group. It has one record in flight, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,22 @@ from boki_common.limits import RECORD_TAGS
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, counts_fit
 from bokilib.records.events import Event
-from bokirsm.model.events import SAME_RECORD, AnyEvent, Commit, Faulted, Message, MessageId, Reply, partition_of_ref
+from bokirsm.model.events import (
+    SAME_RECORD,
+    AnyEvent,
+    Commit,
+    Done,
+    Emitted,
+    Faulted,
+    Message,
+    MessageId,
+    OfLane,
+    Output,
+    Reply,
+    Undelivered,
+    partition_of_event,
+    partition_of_ref,
+)
 
 AROUND_BYTES: Final = 24
 """Bytes of an event around its fields, and of the id of a message that it took."""
@@ -57,14 +72,37 @@ class InboxMessage:
         return MessageId(self.seqnum, self.number)
 
 
-class _Taken:
-    """A commit or fault with the message that it is about; None for a timer."""
+class Beside(NamedTuple):
+    """The effects of a handler that are in the record of its commit, beside the commit.
 
-    __slots__ = ("event", "took")
+    Attributes:
+        outputs: for plugins, in order.
+        parts: of other libraries; they expect nothing.
+    """
 
-    def __init__(self, event: Commit | Faulted, took: InboxMessage | None) -> None:
-        self.event = event
-        self.took = took
+    outputs: tuple[Output, ...] = ()
+    parts: tuple[Contribution, ...] = ()
+
+    @property
+    def tags(self) -> dict[str, None]:
+        """The streams of the parts."""
+        return dict.fromkeys(tag for part in self.parts for tag in part.tags)
+
+    def size(self, event: OfLane) -> int:
+        """Return the bytes of these effects of a commit in a record, about."""
+        emitted = size_of(Emitted(event.id, event.k, self.outputs)) if self.outputs and isinstance(event, Commit) else 0
+        return emitted + sum(len(_encoder.encode(part.events)) + AROUND_BYTES for part in self.parts)
+
+
+ALONE: Final = Beside()
+
+
+class _Taken(NamedTuple):
+    """An event with the message that it is about, None for a timer or a plugin, and with what is beside it."""
+
+    event: OfLane
+    took: InboxMessage | None
+    outputs: tuple[Output, ...]
 
 
 class LaneRecord:
@@ -84,6 +122,10 @@ class LaneRecord:
         self._targets: Final[dict[int, None]] = {}
         """Partitions of the machines that it writes to."""
         self._processes: Final[dict[str, None]] = {}
+        self._parts: Final[list[Contribution]] = []
+        """Of other libraries."""
+        self._tags: Final[dict[str, None]] = {}
+        """The streams of these parts."""
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -101,48 +143,51 @@ class LaneRecord:
         """The partitions in which it commits, in the order of their first commits."""
         return list(self._partitions)
 
-    def fits(self, event: Commit | Faulted) -> bool:
+    def fits(self, event: OfLane, beside: Beside = ALONE) -> bool:
         """Return whether an event fits into this record. Any one event fits into an empty record: its maker keeps the bounds of one."""
         if not self._events:
             return True
-        targets, processes = _targets(event), _processes(event.replies)
+        targets, processes = _targets(event), _processes(event)
         count = len(self._targets | dict.fromkeys(targets)) + len(self._processes | dict.fromkeys(processes))
-        return counts_fit(count, len(self._partitions) + 1, self._bytes + size_of(event)) and count <= RECORD_TAGS
+        count += len(self._tags | beside.tags) if beside.parts else len(self._tags)
+        size = self._bytes + size_of(event) + beside.size(event)
+        return counts_fit(count, len(self._partitions) + 1, size) and count <= RECORD_TAGS
 
-    def add(self, event: Commit | Faulted, took: InboxMessage | None) -> list[InboxMessage]:
-        """Add the commit of a handler. Return the messages that it sends, in order.
+    def add(self, event: OfLane, took: InboxMessage | None, beside: Beside = ALONE) -> list[InboxMessage]:
+        """Add an event: the commit of a handler, a fault, or what became of outputs. Return the messages that it sends, in order.
 
         Args:
-            event: a commit without the ids of taken messages, or a fault.
-            took: the message that was handled; None if a timer fired.
+            event: a commit without the ids of taken messages, or another event.
+            took: the message that was handled; None for any other cause.
+            beside: what else the handler did.
         """
-        assert self.fits(event), "the caller begins the next record"
-        self._events.append(_Taken(event, took))
-        self._bytes += size_of(event)
-        partition = partition_of_ref(event.id)[1]
-        self._partitions[partition] = None
+        assert self.fits(event, beside), "the caller begins the next record"
+        self._events.append(_Taken(event, took, beside.outputs))
+        self._bytes += size_of(event) + beside.size(event)
+        self._partitions[partition_of_event(event)] = None
         self._targets.update(dict.fromkeys(_targets(event)))
-        self._processes.update(dict.fromkeys(_processes(event.replies)))
-        if not isinstance(event, Commit):
-            return []
+        self._processes.update(dict.fromkeys(_processes(event)))
+        self._parts.extend(beside.parts)
+        self._tags.update(beside.tags)
         new = [
-            InboxMessage(message, 0, len(self.sent) + number, self)
-            for number, message in enumerate((*event.creates, *event.sends))
+            InboxMessage(message, 0, len(self.sent) + number, self) for number, message in enumerate(_messages(event))
         ]
         self.sent.extend(new)
         return new
 
-    def events(self) -> tuple[Commit | Faulted, ...]:
+    def events(self) -> tuple[OfLane, ...]:
         """Return the events with the ids of the messages that they took. The record before has to be in the log."""
-        found: list[Commit | Faulted] = []
-        for one in self._events:
-            event = one.event
-            if one.took is None:
-                found.append(event)
-            elif isinstance(event, Commit):
-                found.append(msgspec.structs.replace(event, took=(one.took.id_in(self),)))
+        found: list[OfLane] = []
+        for event, took, outputs in self._events:
+            if took is not None and isinstance(event, Commit):
+                found.append(msgspec.structs.replace(event, took=(took.id_in(self),)))
+            elif took is not None and isinstance(event, Faulted):
+                found.append(msgspec.structs.replace(event, message=took.id_in(self)))
             else:
-                found.append(msgspec.structs.replace(event, message=one.took.id_in(self)))
+                found.append(event)
+            if outputs:
+                assert isinstance(event, Commit), "handlers emit outputs"
+                found.append(Emitted(event.id, event.k, outputs))
         return tuple(found)
 
     def contribution(self, claims: Mapping[int, int]) -> Contribution:
@@ -151,9 +196,10 @@ class LaneRecord:
         Args:
             claims: the lane's claim of each partition.
         """
-        events: tuple[Event, ...] = self.events()
+        events: tuple[Event, ...] = (*self.events(), *(event for part in self._parts for event in part.events))
         streams = [tags.rsm_partition(self._group, one) for one in self._targets]
         streams += [tags.rsm_replies(process) for process in self._processes]
+        streams += self._tags
         return Contribution(tuple(streams), expectations(self._group, claims, self._partitions), events)
 
     def appended(self, seqnum: int) -> None:
@@ -183,31 +229,36 @@ def is_own(seqnum: int, events: Iterable[AnyEvent], spans: Mapping[int, Sequence
         spans: when the lane owned partitions, by partition.
     """
     for event in events:
-        if isinstance(event, (Commit, Faulted)):
-            _, partition = partition_of_ref(event.id)
+        if isinstance(event, (Commit, Faulted, Done, Undelivered)):
+            partition = partition_of_event(event)
             if any(first < seqnum and (last is None or seqnum < last) for first, last in spans.get(partition, ())):
                 return True
     return False
 
 
-def streams_of(event: Commit | Faulted) -> int:
-    """Return the number of streams that an event joins: those of partitions, and those of processes that get answers."""
-    return len({*_targets(event)}) + len({*_processes(event.replies)})
+def streams_of(event: OfLane, beside: Beside = ALONE) -> int:
+    """Return the number of streams that an event joins: of partitions, of processes that get answers, and of parts of other libraries."""
+    return len({*_targets(event)}) + len({*_processes(event)}) + len(beside.tags)
 
 
-def size_of(event: Commit | Faulted) -> int:
+def size_of(event: OfLane) -> int:
     """Return the bytes of an event in a record, about."""
     return len(_encoder.encode(event)) + AROUND_BYTES
 
 
-def _targets(event: Commit | Faulted) -> list[int]:
-    """Return the partitions whose streams an event joins: that of its machine, and those of the machines that it writes to."""
-    found = [partition_of_ref(event.id)[1]]
+def _messages(event: OfLane) -> tuple[Message, ...]:
+    """Return the messages that an event sends."""
     if isinstance(event, Commit):
-        found += [partition_of_ref(message.to)[1] for message in (*event.creates, *event.sends)]
-    return found
+        return (*event.creates, *event.sends)
+    return event.messages if isinstance(event, Done) else ()
 
 
-def _processes(replies: Iterable[Reply]) -> list[str]:
+def _targets(event: OfLane) -> list[int]:
+    """Return the partitions whose streams an event joins: its own, and those of the machines that it writes to."""
+    return [partition_of_event(event), *(partition_of_ref(message.to)[1] for message in _messages(event))]
+
+
+def _processes(event: OfLane) -> list[str]:
     """Return the processes that get answers."""
+    replies: Iterable[Reply] = event.replies if isinstance(event, (Commit, Faulted)) else ()
     return [reply.asker.rpartition("/")[0] for reply in replies]

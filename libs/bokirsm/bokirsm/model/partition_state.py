@@ -10,7 +10,7 @@
 - A message with the deduplication id of a message before it to the same machine, by less than the window, is dropped.
 - Applying records again that a checkpoint contains changes nothing: it is as of `covers`, and may know more.
 - Records up to `covers` are trimmed, so a checkpoint carries what is pending there. To carry little, `covers` stays below the first message
-  that is pending, unless the message is old, or what is carried is little beside what is trimmed (`next_covers`).
+  or output that is pending, unless it is old, or what is carried is little beside what is trimmed (`next_covers`).
 - A fault is open until a commit of its machine, or a decision to resume it. A decision names the fault: a later fault stays open. A commit
   that only takes messages ends the fault whose message it takes: that of a creation that was skipped.
 """
@@ -22,21 +22,27 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from bokilib.errors import UnknownEvent
 from bokilib.records.dedup import DedupWindow
 from bokirsm.model.events import (
     DROPPED,
     SAME_RECORD,
     AnyEvent,
     Commit,
+    Done,
+    Emission,
     Faulted,
     Message,
     MessageId,
     Resumed,
     Skipped,
+    Undelivered,
     messages_of,
+    outputs_of,
     partition_of_ref,
 )
 from bokirsm.model.machine_state import MachineState
+from bokirsm.model.outputs import PartitionOutputs
 from bokirsm.model.parts import KeptParts, Row, compose, rows_of, whole
 
 AROUND_BYTES: Final = 24
@@ -83,15 +89,19 @@ class Share:
     Attributes:
         messages: those to its machines, with their numbers in the record, in order.
         events: those about its machines, in order.
+        outputs: those of its machines, with their numbers in the record, in order.
+        told: what became of outputs before.
         size: its part of the bytes of the record. The shares of all partitions are as large as the record.
         whole: the bytes of the record.
     """
 
-    __slots__ = ("events", "messages", "size", "whole")
+    __slots__ = ("events", "messages", "outputs", "size", "told", "whole")
 
     def __init__(self, size: int = 0) -> None:
         self.messages: Final[list[tuple[int, Message]]] = []
         self.events: Final[list[Decided]] = []
+        self.outputs: Final[list[Emission]] = []
+        self.told: Final[list[Done | Undelivered]] = []
         self.size = self.whole = size
 
 
@@ -113,8 +123,18 @@ def shares_of(events: Iterable[AnyEvent], size: int) -> Shares:
         if isinstance(event, Decided):
             share = shares.setdefault(_place_of(event.id), Share())
             share.events.append(event)
-            share.size += (weight := weight_of(event))
-            total += weight
+        elif isinstance(event, (Done, Undelivered)):
+            share = shares.setdefault(_place_of(f"{event.id}/"), Share())
+            share.told.append(event)
+        else:
+            continue
+        share.size += (weight := weight_of(event))
+        total += weight
+    for emission in outputs_of(events):
+        share = shares.setdefault(_place_of(emission.machine), Share())
+        share.outputs.append(emission)
+        share.size += (weight := len(emission.output.body) + AROUND_BYTES)
+        total += weight
     for share in shares.values():
         share.size, share.whole = size * share.size // total, size
     return shares
@@ -128,8 +148,10 @@ def _place_of(ref: str) -> tuple[str, int]:
         return ref, -1
 
 
-def weight_of(event: Decided) -> int:
+def weight_of(event: Decided | Done | Undelivered) -> int:
     """Return the bytes of an event without the messages that it sends, about."""
+    if isinstance(event, Done):
+        return AROUND_BYTES * (1 + len(event.outputs))
     if not isinstance(event, Commit):
         return AROUND_BYTES
     size = AROUND_BYTES + len(event.id)
@@ -199,6 +221,7 @@ class PartitionState:
         covers: the position of the checkpoint that it began with; 0 for none.
         pending: messages that no commit took, in order.
         waiting: their bytes, about.
+        outputs: the outputs that no plugin has delivered.
         timers: the times of open timers, by machine and name.
         faults: open faults, by machine.
         touched: machines with commits since the last checkpoint (when read, above `covers`), each with the number of its newest one.
@@ -217,6 +240,7 @@ class PartitionState:
         self.covers = 0
         self.pending: Final[dict[MessageId, Message]] = {}
         self.waiting = 0
+        self.outputs: Final = PartitionOutputs()
         self.timers: Final[dict[str, dict[str, TimerTimes]]] = {}
         self.faults: Final[dict[str, OpenFault]] = {}
         self.touched: Final[dict[str, int]] = {}
@@ -236,7 +260,11 @@ class PartitionState:
 
     @classmethod
     def restored(cls, group: str, partition: int, covers: int, data: bytes) -> PartitionState:
-        """Return the state that a checkpoint has. `data`: of its head, followed by that of its parts."""
+        """Return the state that a checkpoint has. `data`: of its head, followed by that of its parts.
+
+        Raises:
+            UnknownEvent: a newer program wrote it, with what this one does not know.
+        """
         state = cls(group, partition)
         state.covers = covers
         for row in rows_of(data)[1:]:
@@ -249,8 +277,14 @@ class PartitionState:
                 state.timers.setdefault(row.name, {})[row.key.decode()] = _one_time.decode(row.value)
             elif row.kind == _FAULT:
                 state.faults[row.name] = _faults.decode(row.value)
-            else:
+            elif row.kind == _DEDUP:
                 state._firsts.append(FirstOf(row.name, row.key.decode(), 0, _numbers.decode(row.value)))
+            elif not state.outputs.restore(row):
+                raise UnknownEvent(
+                    f"the checkpoint of partition {group}/{partition} has rows of kind {row.kind!r}, which this version does not know: "
+                    "upgrade it",
+                    found=row.kind,
+                )
         state._dedup = DedupWindow(DEDUP_MS, [(_copy_key(one.to, one.dedup), one.time_ms) for one in state._firsts])
         return state
 
@@ -289,6 +323,7 @@ class PartitionState:
                 self._commit(event, seqnum)
             else:
                 self.decide(event, seqnum)
+        self.outputs.apply(seqnum, time_ms, share.outputs, share.told)
         return [one for one in new if one[0] in self.pending]
 
     def _is_copy(self, message: Message, seqnum: int, time_ms: int) -> bool:
@@ -350,16 +385,17 @@ class PartitionState:
         """
         records = sorted(one for one in self.records if self.covers < one.seqnum <= upto)
         best = max((one.seqnum for one in records if one.time_ms <= old_ms), default=self.covers)
-        waiting = sorted(id for id in self.pending if best < id.seqnum <= upto)
-        ends = [*dict.fromkeys(id.seqnum - 1 for id in waiting), upto]
+        sizes = [*((id.seqnum, size_of(one)) for id, one in self.pending.items()), *self.outputs.sizes()]
+        waiting = sorted(one for one in sizes if best < one[0] <= upto)
+        ends = [*dict.fromkeys(seqnum - 1 for seqnum, _ in waiting), upto]
         freed = carried = 0
-        record, message = iter(records), iter(waiting)
-        next_record, next_message = next(record, None), next(message, None)
+        record, item = iter(records), iter(waiting)
+        next_record, next_item = next(record, None), next(item, None)
         for end in ends:
             while next_record is not None and next_record.seqnum <= end:
                 freed, next_record = freed + next_record.size, next(record, None)
-            while next_message is not None and next_message.seqnum <= end:
-                carried, next_message = carried + size_of(self.pending[next_message]), next(message, None)
+            while next_item is not None and next_item[0] <= end:
+                carried, next_item = carried + next_item[1], next(item, None)
             if end > best and carried * CARRY_SHARE <= freed:
                 best = end
         return best
@@ -372,6 +408,7 @@ class PartitionState:
             for id, message in self.pending.items()
             if id.seqnum <= covers
         ]
+        rows += self.outputs.rows(covers)
         rows += [
             Row(_TIMER, machine, name.encode(), encode(one))
             for machine, times in self.timers.items()

@@ -13,17 +13,22 @@ from bokirsm.model.events import (
     Claimed,
     Commit,
     Created,
+    Done,
+    Emitted,
     Faulted,
     Inputs,
     Message,
     MessageId,
+    Output,
     PartRef,
     Reply,
     Resumed,
     Skipped,
     Snapshot,
     TimerSet,
+    Undelivered,
     messages_of,
+    outputs_of,
 )
 
 GO = Message("g/3/m", "Go", b"\x01", dedup="d")
@@ -49,6 +54,9 @@ EVENTS: dict[str, AnyEvent] = {
         True,
         77,
     ),
+    "outputs": Emitted("g/3/m", 2, (Output("mails", "Mail", b"\x01"), Output("sms", "Sms"))),
+    "done": Done("g/3", "mails", (MessageId(77, 0), MessageId(78, 2)), (GO,)),
+    "undelivered": Undelivered("g/3", "mails", MessageId(77, 0), 6, 1_000, "OSError: no"),
     "fault": Faulted("g/3/m", MessageId(77, 1), "", "Go", "ValueError: x", "at", (Reply("p/1", "faulted", b"x"),)),
     "resume": Resumed("g/3/m", 99),
     "skip": Skipped("g/3/m", 99),
@@ -68,6 +76,9 @@ GOLDEN = {
         "c40101a0a164a09297a17802cd03e8cd0bb800a2476fc40097a17902000000a0c4009193a3702f31a6616e73776572c40107"
         "c34d"
     ),
+    "outputs": "9401a26279059194a772736d2e6f7574a5672f332f6d029293a56d61696c73a44d61696cc4010193a3736d73a3536d73c400",
+    "done": "9401a26279059195a872736d2e646f6e65a3672f33a56d61696c7392924d00924e029196a5672f332f6da2476fc40101a0a164a0",
+    "undelivered": "9401a26279059197af72736d2e756e64656c697665726564a3672f33a56d61696c73924d0006cd03e8ab4f534572726f723a206e6f",
     "fault": (
         "9401a26279059198a972736d2e6661756c74a5672f332f6d924d01a0a2476fad56616c75654572726f723a2078a261749193"
         "a3702f31a76661756c746564c40178"
@@ -89,9 +100,18 @@ def test_the_format_stays(name: str) -> None:
 
 
 def test_the_messages_of_a_record_are_numbered_through_its_events() -> None:
-    found = list(messages_of([EVENTS["create"], EVENTS["commit"], EVENTS["fault"], EVENTS["input"]]))
-    assert found == [(0, BORN), (1, BORN), (2, GO), (3, GO)]
+    several = [EVENTS[name] for name in ("create", "commit", "outputs", "fault", "input", "done")]
+    assert list(messages_of(several)) == [(0, BORN), (1, BORN), (2, GO), (3, GO), (4, GO)]
     assert str(MessageId(77, 1)) == "77-1"
+
+
+def test_the_outputs_of_a_record_are_numbered_apart_from_its_messages() -> None:
+    found = outputs_of([EVENTS["outputs"], EVENTS["commit"], Emitted("g/4/n", 1, (Output("sms", "Sms"),))])
+    assert [(number, machine, one.plugin) for number, machine, one in found] == [
+        (0, "g/3/m", "mails"),
+        (1, "g/3/m", "sms"),
+        (2, "g/4/n", "sms"),
+    ]
 
 
 def test_events_without_the_newer_fields_are_read() -> None:

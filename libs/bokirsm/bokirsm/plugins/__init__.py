@@ -1,0 +1,1 @@
+"""Outputs of machines, as a host delivers them by plugins."""
