@@ -432,6 +432,15 @@ bokirsm libs/tests/rsm/test_output_faults.py::test_a_delivery_that_comes_late_is
 +        if not isinstance(event, Done):
 +            self._partitions[partition_of_event(event)] = None
 
+a part that expects something of the log joins the commit of a machine
+bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_part_that_may_fail_is_a_fault_of_its_handler
+-        if part.expect:
++        if False:
+
+parts of other libraries are not in the record of the commit
+bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_queue_a_store_and_a_workflow_change_with_the_commit_by_one_record
+-        self._parts.extend(beside.parts)
+
 a checkpoint leaves out the outputs that wait
 bokirsm libs/tests/rsm/test_output_faults.py::test_outputs_below_a_checkpoint_and_those_of_a_dead_host_are_delivered
 -        rows += self.outputs.rows(covers)

@@ -121,12 +121,26 @@ class StoreObject:
         """Append operations without computing their results, in one round trip; return their seqnum. Raises as `apply`."""
         return (await self._append(operations))[1]
 
-    async def _append(self, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
-        """Append operations without a condition; return the event and its seqnum."""
+    def sending(self, *operations: AnyOperation) -> Contribution:
+        """Return the contribution by which any library's record sends operations: for `bokilib.Atomic`, or the handler of a machine.
+
+        They have no condition: they apply to whatever the object then is, and one that is not possible then changes nothing.
+
+        Raises:
+            InvalidArgument: there are none, or one is not valid.
+        """
         if not operations:
             raise InvalidArgument("expected one operation at least, found none")
         event = Ops(self.name, tuple(checked(one) for one in operations))
-        return event, await self._views.log.append(Contribution((tags.store_object(self.name),), {}, (event,)))
+        origin = self._views.log.origin(f"object {self.name!r}")
+        return Contribution((tags.store_object(self.name),), {}, (event,), origin)
+
+    async def _append(self, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
+        """Append operations without a condition; return the event and its seqnum."""
+        part = self.sending(*operations)
+        (event,) = part.events
+        assert isinstance(event, Ops)
+        return event, await self._views.log.append(part)
 
     async def set(self, path: str, value: Json) -> None:
         """Set the value at a path, creating objects on the way to it."""

@@ -20,6 +20,7 @@ import boki
 import bokistore
 from bokilib.ports import ConsistencyName, PayloadHook
 from bokilib.records.codec import Json, JsonObject
+from bokilib.records.contribution import Contribution
 from bokilib.records.isolation import Isolation
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
@@ -66,6 +67,9 @@ class StoreObject(_Face):
 
     def send(self, *operations: AnyOperation) -> int:
         return self._book.run(self._object.send(*operations))
+
+    def sending(self, *operations: AnyOperation) -> Contribution:
+        return self._object.sending(*operations)
 
     def set(self, path: str, value: Json) -> None:
         self._book.run(self._object.set(path, value))

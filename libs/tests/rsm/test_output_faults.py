@@ -121,7 +121,8 @@ async def placed(book: boki.Book) -> None:
     """Place an order, as a process that stays."""
     await fresh(book)
     rsm = Rsm(SHOP, book)
-    await rsm.send(await rsm.create(Order, key="o"), Place("a"))
+    order = await rsm.create(Order, key="o")
+    await rsm.send(order, Place("a"))
 
 
 async def answered(book: BookPort) -> None:
@@ -160,7 +161,7 @@ async def until(host: Host | Rsm, order: Ref[Status], expected: list[str]) -> No
 async def test_a_delivery_that_comes_late_is_answered_by_the_next_owner_alone() -> None:
     """The record with the answer is on its way while the partition moves; the next owner delivers the output again."""
     mails = [Mails(), Mails()]
-    async with hosts(SHOP, 2, plugins=mails) as (_, (one, two)):
+    async with hosts(SHOP, 2, plugins=mails) as (cluster, (one, two)):
         order = await one.create(Order, key="o")
         held = Held(one._log, of(Done))
         await one.send(order, Place("a"))
@@ -171,6 +172,10 @@ async def test_a_delivery_that_comes_late_is_answered_by_the_next_owner_alone() 
         await let_pass(1.0)
         assert await status(two, order) == ["a"] and one.failed is None
         assert [one.got for one in mails] == [mails[0].got] * 2, "with one id"
+        third = await started_on(cluster, SHOP, "h2", plugins=[Mails()])
+        await take_over(third, order.partition)
+        assert await status(third, order) == ["a"], "nothing of the late record is in the log"
+        await third.__aexit__(None, None, None)
 
 
 @in_virtual_time

@@ -941,7 +941,7 @@ class Lane:
 
     def _handle(self, machine: LaneMachine, declaration: Declaration, found: NextWork) -> bool:
         state = machine.state if machine.state is not None else MachineState(declaration.kind)
-        world = World(machine.ref, self._log.now_ms(), self._tokens, self._app.plugins)
+        world = World(machine.ref, self._log.now_ms(), self._tokens, self._app.plugins, self._log.identity)
         try:
             handled = self._watched(machine, partial(handle, declaration, state, machine.volatile, found.work, world))
         except HandlerFailed as failed:

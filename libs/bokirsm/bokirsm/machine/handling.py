@@ -23,7 +23,7 @@ import msgspec
 from boki_common.errors import BokiError
 from boki_common.limits import RECORD_TAGS
 from bokilib.errors import NotEncodable
-from bokilib.records.contribution import ATOMIC_BYTES
+from bokilib.records.contribution import ATOMIC_BYTES, BookIdentity, Contribution, check_part
 from bokilib.stacks import printable
 from bokirsm.errors import (
     CommitTooLarge,
@@ -40,7 +40,7 @@ from bokirsm.machine.plugins import PluginDeclaration, check_output, plugin_of
 from bokirsm.machine.refs import Ref, child
 from bokirsm.machine.states import State
 from bokirsm.machine.values import Ask, Event, encode, name_of
-from bokirsm.model.events import Commit, Message, Output, Reply, TimerSet
+from bokirsm.model.events import LIBRARY, Commit, Message, Output, Reply, TimerSet
 from bokirsm.model.lane_record import ALONE, Beside, streams_of
 from bokirsm.model.machine_state import MachineState
 
@@ -51,6 +51,8 @@ STEPS: Final = 1_000
 TIMER_MOST_S: Final = 10 * 366 * 24 * 3_600
 COMMIT_BYTES: Final = ATOMIC_BYTES - 16 * 1_024
 """The most bytes of one commit: its record has room for its envelope and the ids of taken messages."""
+OF_MACHINES: Final = f"{LIBRARY}."
+"""The beginning of the kinds of events of machines."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT: Final[Any] = object()
 _BITS: Final = 53
@@ -100,12 +102,14 @@ class World(NamedTuple):
         now_ms: the log's time.
         tokens: the source of random choices.
         plugins: those of the app, by stored name.
+        book: of the machine; None if that is not known.
     """
 
     me: Ref[Any]
     now_ms: int
     tokens: Tokens
     plugins: Mapping[str, PluginDeclaration] = {}
+    book: BookIdentity | None = None
 
 
 class Handled(NamedTuple):
@@ -212,6 +216,7 @@ class Handling:
         self.choices: Final = Choices(world.tokens)
         self._tokens: Final = world.tokens
         self._plugins: Final = world.plugins
+        self._book: Final = world.book
         self._declaration: Final = declaration
         self._before: Final = state
         self._at_ms: Final = max(world.now_ms, state.at_ms)
@@ -227,6 +232,7 @@ class Handling:
         self._sends: Final[list[Message]] = []
         self._replies: Final[list[Reply]] = []
         self._outputs: Final[list[Output]] = []
+        self._parts: Final[list[Contribution]] = []
         self._halted = False
         self._life = state.life
         self._machine: Final[object] = object.__new__(declaration.cls)
@@ -248,7 +254,7 @@ class Handling:
             self._settle()
         finally:
             object.__setattr__(self._machine, "_handling", None)
-        handled = Handled(self._commit(creates=work.creates), Beside(tuple(self._outputs)))
+        handled = Handled(self._commit(creates=work.creates), Beside(tuple(self._outputs), tuple(self._parts)))
         _check_fits(handled)
         return handled
 
@@ -462,6 +468,22 @@ class Handling:
         check_output(declared, event)
         self._outputs.append(Output(declared.name, *_encoded(event)))
 
+    def also(self, part: Contribution) -> None:
+        """Add a part of another library to the record."""
+        check_part(part, self._book)
+        maker = "another library" if part.origin is None else part.origin.maker
+        if part.expect:
+            raise WrongCall(
+                f"expected a part that can always be added, as queue.pushed(…), found one of {maker} that expects something of the log: "
+                f"{', '.join(sorted(part.expect)[:3])}; do that in a program or a plugin, and send the machine its result"
+            )
+        if any(str(type(event).__struct_config__.tag).startswith(OF_MACHINES) for event in part.events):
+            raise WrongCall(
+                f"expected a part of another library, found one of {maker}: use self.send(…) and self.create(…)"
+            )
+        if part.events:
+            self._parts.append(part)
+
     def set_timer(self, seconds: float, event: object, name: str, every: float | None) -> None:
         """Set a timer."""
         if not _is_number(seconds) or not 0 <= seconds <= TIMER_MOST_S:
@@ -509,8 +531,8 @@ def _check_fits(handled: Handled) -> None:
     streams = streams_of(commit, beside)
     if streams > RECORD_TAGS:
         raise CommitTooLarge(
-            f"expected a handler to send to partitions and answer processes, together at most {RECORD_TAGS}, found {streams}: do a "
-            "part of it, and continue in a later handler, by self.send(self.me, …)",
+            f"expected a handler to send to partitions, answer processes and write to other libraries, together at most {RECORD_TAGS}, "
+            f"found {streams}: do a part of it, and continue in a later handler, by self.send(self.me, …)",
             expected=RECORD_TAGS,
             found=streams,
         )

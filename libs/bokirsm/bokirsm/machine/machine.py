@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from bokilib.records.contribution import Contribution
 from bokirsm.errors import DeclarationError, UndeclaredField, WrongCall
 from bokirsm.machine.declaration import Declaration
 from bokirsm.machine.fields import Register, Table, Volatile
@@ -142,6 +143,19 @@ class Machine(Generic[E]):
             event: what it delivers.
         """
         self._now_handling().emit(plugin, event)
+
+    def also(self, part: Contribution) -> None:
+        """Add a part of another library to the record of this handler: both happen, or neither does.
+
+            self.also(shipments.pushed({"order": e.order}))             # bokiqueue
+            self.also(store.object(e.order).sending(Set("paid", True)))  # bokistore
+            self.also(signalling(flow, e.order, "paid"))                # bokiflow
+
+        Args:
+            part: of a library on the book of this app. It expects nothing of the log, since what the handler did cannot fail: a message
+                that is acked, a workflow that is started and a transaction that reads are for programs and plugins.
+        """
+        self._now_handling().also(part)
 
     def after(self, seconds: float, event: E, *, name: str = "", every: float | None = None) -> None:
         """Set a timer, which delivers an event to this machine. It replaces one of the same name.
