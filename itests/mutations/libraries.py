@@ -441,6 +441,11 @@ parts of other libraries are not in the record of the commit
 bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_queue_a_store_and_a_workflow_change_with_the_commit_by_one_record
 -        self._parts.extend(beside.parts)
 
+an event in no record becomes a fault that has none
+bokirsm libs/tests/rsm/lane/test_at_most_once.py::test_an_event_whose_handler_fails_gets_a_record_and_is_a_fault_that_moves
+-        if isinstance(item, InboxMessage) and item.seqnum == UNRECORDED:
++        if False:
+
 a checkpoint leaves out the outputs that wait
 bokirsm libs/tests/rsm/test_output_faults.py::test_outputs_below_a_checkpoint_and_those_of_a_dead_host_are_delivered
 -        rows += self.outputs.rows(covers)

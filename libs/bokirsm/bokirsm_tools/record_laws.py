@@ -24,6 +24,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 DEDUP_MS: Final = 300_000
+UNRECORDED: Final = -2
+"""The seqnum of a message that was sent at most once, and is in no record."""
 _CLAIM, _INPUT, _CREATE, _COMMIT, _FAULT, _RESUME, _SKIP = (
     f"rsm.{one}" for one in ("claim", "input", "create", "commit", "fault", "resume", "skip")
 )
@@ -242,7 +244,8 @@ class RecordLaws:
         elif machine.skipped in ids:  # of a creation that failed
             machine.fault, machine.skipped = 0, None
         for id in ids:
-            self._took(seqnum, id, machine, commit)
+            if id[0] != UNRECORDED:
+                self._took(seqnum, id, machine, commit)
         self._replied(seqnum, commit.replies)
 
     def _check_chain(self, seqnum: int, machine: _Machine, commit: _Commit, ids: list[Id]) -> None:

@@ -6,7 +6,7 @@
 | kind | facts |
 |---|---|
 | arrives | a message that came: message, event, value, creates (a class, or None), sender (a machine or plugin; "" for a program), copy |
-| takes | the message that a handler took: k, message, event, value, creates; event is None if its record is not kept |
+| takes | the message that a handler took: k, message, event, value, creates; event is None without its record, message "" if it had none |
 | fires | the timer that a handler took: k, timer |
 | enters | a new state: k, state, before |
 | sets | a register, or a key of a table: k, field, key, value, removed |
@@ -35,6 +35,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from bokirsm.model.events import (
     DROPPED,
     SAME_RECORD,
+    UNRECORDED,
     AnyEvent,
     Commit,
     Created,
@@ -173,6 +174,8 @@ class Timeline:
 
     def _took(self, seqnum: int, took: MessageId) -> tuple[MessageId, dict[str, Any]]:
         id = MessageId(seqnum, took.number) if took.seqnum == SAME_RECORD else took
+        if took.seqnum == UNRECORDED:
+            return id, {"message": "", "event": None, "value": b"", "creates": None}
         message = self._messages.pop(id, None)
         if message is None:  # it came before the records that are kept
             return id, {"message": str(id), "event": None, "value": b"", "creates": None}

@@ -391,6 +391,8 @@ def _from(before: str) -> str:
 
 
 def _arrival_text(facts: Mapping[str, Any]) -> str:
+    if facts["event"] is None and not facts["message"]:
+        return "an event that was sent at most once, and is in no record"
     if facts["event"] is None:
         return f"{facts['message']}, whose record is not kept"
     created = f"creates {printable(facts['creates'])} " if facts.get("creates") else ""

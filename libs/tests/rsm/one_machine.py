@@ -8,7 +8,7 @@ from bokirsm import Event, Machine, Ref
 from bokirsm.machine.declaration import Reaction
 from bokirsm.machine.handling import Work, World, creation, handle, message, reaction
 from bokirsm.machine.plugins import PluginDeclaration
-from bokirsm.model.events import Commit
+from bokirsm.model.events import Commit, Message
 from bokirsm.model.lane_record import ALONE
 from bokirsm.model.machine_state import MachineState
 
@@ -30,6 +30,7 @@ class OneMachine:
     Attributes:
         commits: all of them.
         beside: what the newest one has beside it in its record.
+        loose: what its handler sent at most once.
         plugins: those of its app.
     """
 
@@ -42,6 +43,7 @@ class OneMachine:
         self.state = MachineState(self.declaration.kind)
         self.commits: list[Commit] = []
         self.beside = ALONE
+        self.loose: tuple[Message, ...] = ()
         self.plugins: dict[str, PluginDeclaration] = {}
         made = creation(self.me, self.declaration, init)
         self.work(Work(made.event, made.body, creates=True))
@@ -50,7 +52,7 @@ class OneMachine:
         before = self.state.copy()
         try:
             world = World(self.me, self.now_ms, self.tokens, self.plugins)
-            commit, self.beside = handle(self.declaration, self.state, self.volatile, work, world)
+            commit, self.beside, self.loose = handle(self.declaration, self.state, self.volatile, work, world)
         except BaseException:
             assert self.state == before, "a failed handler changes nothing"
             raise

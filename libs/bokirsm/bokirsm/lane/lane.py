@@ -39,6 +39,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 import boki
 from boki_common.errors import BokiError, ClosedError, Conflict, Trimmed
 from boki_common.interruption import interrupted
@@ -74,10 +76,12 @@ from bokirsm.machine.values import Ask, asker_of, encode
 from bokirsm.model.events import (
     DROPPED,
     PICKER,
+    UNRECORDED,
     Claimed,
     Commit,
     Done,
     Faulted,
+    Message,
     MessageId,
     OfLane,
     Reply,
@@ -950,8 +954,7 @@ class Lane:
             machine.volatile = {}
             machine.failures += 1
             if machine.failures >= ATTEMPTS:
-                self._fault(machine, found, failed)
-                return False
+                return self._fault(machine, found, failed)
             return True
         machine.state = state
         self._born(machine, found)
@@ -985,8 +988,27 @@ class Lane:
             f"expected a handler to end within {self._watch.after_s:g} s, found that it kept the event loop from running"
         )
 
-    def _commit(self, machine: LaneMachine, found: NextWork, commit: Commit, beside: Beside = ALONE) -> bool:
-        """Add a commit to the open record, apply it, and deliver what it sends to machines of this lane."""
+    def _commit(
+        self,
+        machine: LaneMachine,
+        found: NextWork,
+        commit: Commit,
+        beside: Beside = ALONE,
+        loose: Sequence[Message] = (),
+    ) -> bool:
+        """Add a commit to the open record, apply it, and deliver what it sends to machines of this lane.
+
+        Args:
+            machine: the machine.
+            found: the item that it handled.
+            commit: without the id of that item.
+            beside: what else is in the record.
+            loose: what it sends at most once: in no record if the machine is of this lane, else as any event.
+        """
+        here = [one for one in loose if self._is_here(one)]
+        if len(here) < len(loose):
+            away = (one for one in loose if not self._is_here(one))
+            commit = msgspec.structs.replace(commit, sends=(*commit.sends, *away))
         before = machine.state.state if machine.state is not None else ""
         sent = self._add(commit, found.item if isinstance(found.item, InboxMessage) else None, beside)
         if commit.k != DROPPED:
@@ -997,7 +1019,14 @@ class Lane:
         for timer in commit.timers:
             self._begin_timer(machine.text, timer)
         self._enqueue_own(sent)
+        for one in here:
+            self._enqueue(InboxMessage(one, UNRECORDED, 0))
         return True
+
+    def _is_here(self, message: Message) -> bool:
+        """Return whether a message is to a machine of this lane whose partition is not being released."""
+        partition = partition_of_ref(message.to)[1]
+        return partition in self._claims and partition not in self._closing
 
     def _enqueue_own(self, sent: Sequence[InboxMessage]) -> None:
         """Deliver the messages of the open record that are for machines of this lane."""
@@ -1040,8 +1069,11 @@ class Lane:
 
     # -- faults
 
-    def _fault(self, machine: LaneMachine, found: NextWork, failed: HandlerFailed) -> None:
+    def _fault(self, machine: LaneMachine, found: NextWork, failed: HandlerFailed) -> bool:
+        """Give a machine a fault. Return whether it may handle more: the event is in no record, so that it is sent by one first."""
         item = found.item
+        if isinstance(item, InboxMessage) and item.seqnum == UNRECORDED:
+            return self._commit(machine, found, Commit(machine.text, DROPPED, sends=(item.message,)))
         cause = failed.__cause__ or failed
         timer = item.name if isinstance(item, Firing) else ""
         id = MessageId(TIMER if timer else 0, 0)
@@ -1052,6 +1084,7 @@ class Lane:
         event = Faulted(machine.text, id, timer, found.work.event, text, stack, replies[:ANSWERS])
         self._add(event, item if isinstance(item, InboxMessage) else None)
         self._answer(machine, replies[ANSWERS:])
+        return False
 
     def _askers(self, machine: LaneMachine, messages: Sequence[InboxMessage]) -> tuple[Reply, ...]:
         """Return answers to the questions that wait for a machine with a fault."""

@@ -118,10 +118,12 @@ class Handled(NamedTuple):
     Attributes:
         commit: without the ids of the messages that it took.
         beside: what is in the same record.
+        loose: events that are sent at most once: those to machines of the same host are in no record.
     """
 
     commit: Commit
     beside: Beside = ALONE
+    loose: tuple[Message, ...] = ()
 
 
 class Work(NamedTuple):
@@ -230,6 +232,7 @@ class Handling:
         self._timers: Final[dict[str, TimerSet]] = {}
         self._creates: Final[list[Message]] = []
         self._sends: Final[list[Message]] = []
+        self._loose: Final[list[Message]] = []
         self._replies: Final[list[Reply]] = []
         self._outputs: Final[list[Output]] = []
         self._parts: Final[list[Contribution]] = []
@@ -254,7 +257,9 @@ class Handling:
             self._settle()
         finally:
             object.__setattr__(self._machine, "_handling", None)
-        handled = Handled(self._commit(creates=work.creates), Beside(tuple(self._outputs), tuple(self._parts)))
+        handled = Handled(
+            self._commit(creates=work.creates), Beside(tuple(self._outputs), tuple(self._parts)), tuple(self._loose)
+        )
         _check_fits(handled)
         return handled
 
@@ -414,13 +419,13 @@ class Handling:
         text = f"{number:032x}"
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
-    def send(self, to: Ref[Any], event: object) -> None:
+    def send(self, to: Ref[Any], event: object, *, at_most_once: bool = False) -> None:
         """Send an event."""
         if not isinstance(to, Ref):
             raise WrongCall(f"expected a machine to send to, found {to!r:.80}")
         if to.group != self.me.group:
             raise WrongCall(f"expected a machine of group {self.me.group!r} to send to, found one of {to.group!r}")
-        self._sends.append(Message(str(to), *_encoded(event)))
+        (self._loose if at_most_once else self._sends).append(Message(str(to), *_encoded(event)))
 
     def create(self, cls: type[Any], init: object, near: Ref[Any] | None) -> Ref[Any]:
         """Create a machine."""
@@ -519,7 +524,9 @@ def _check_fits(handled: Handled) -> None:
     Raises:
         CommitTooLarge: they do not.
     """
-    commit, beside = handled
+    commit, beside, loose = handled
+    if loose:  # they may be to machines of other hosts
+        commit = msgspec.structs.replace(commit, sends=(*commit.sends, *loose))
     size = len(msgspec.msgpack.encode(commit)) + beside.size(commit)
     if size > COMMIT_BYTES:
         raise CommitTooLarge(

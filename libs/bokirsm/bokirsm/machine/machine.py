@@ -103,12 +103,19 @@ class Machine(Generic[E]):
         """Return a new unique id, a UUID of version 4."""
         return self._now_handling().uuid()
 
-    def send(self, to: Ref[F], event: F) -> None:
+    def send(self, to: Ref[F], event: F, *, at_most_once: bool = False) -> None:
         """Send an event to a machine. It is encoded now.
 
         Events from one machine to another arrive in the order in which they were sent, each once.
+
+        Args:
+            to: the machine.
+            event: what it accepts.
+            at_most_once: the event may be lost, and costs no bytes in the log if one host runs both machines: for values of which a newer
+                one follows. It is lost if that host ends, or the partition of `to` moves, before the event is handled. It is not in order
+                with events that are sent without this.
         """
-        self._now_handling().send(to, event)
+        self._now_handling().send(to, event, at_most_once=at_most_once)
 
     def create(self, cls: type[Machine[F]], init: F | None = None, *, near: Ref[Any] | None = None) -> Ref[F]:
         """Create a machine.

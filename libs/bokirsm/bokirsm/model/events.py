@@ -37,6 +37,9 @@ LIBRARY: Final = "rsm"
 SAME_RECORD: Final = 0
 """The seqnum, in a list of taken messages, of the record that the list is in."""
 
+UNRECORDED: Final = -2
+"""The seqnum, in a list of taken messages, of a message that was sent at most once within a host, and is in no record."""
+
 DROPPED: Final = 0
 """The number of a commit that only takes messages: their machine does not exist, or has halted."""
 

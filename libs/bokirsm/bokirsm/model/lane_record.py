@@ -51,7 +51,7 @@ class InboxMessage:
 
     Attributes:
         message: its event or creation.
-        seqnum: of its record; 0 while that is not known.
+        seqnum: of its record; 0 while that is not known, `UNRECORDED` if there is none.
         number: in its record.
         record: the lane's own record that has it, as long as that is not in the log; else None.
     """
