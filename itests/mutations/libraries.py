@@ -439,7 +439,7 @@ bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_part_that_may_fail_is_a_f
 
 parts of other libraries are not in the record of the commit
 bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_queue_a_store_and_a_workflow_change_with_the_commit_by_one_record
--        self._parts.extend(beside.parts)
+-            self._parts.extend(beside.parts)
 
 an event in no record becomes a fault that has none
 bokirsm libs/tests/rsm/lane/test_at_most_once.py::test_an_event_whose_handler_fails_gets_a_record_and_is_a_fault_that_moves

@@ -9,9 +9,12 @@ import pytest
 from libs.tests.typed_programs import check_typed_programs
 
 GOOD = """
+from collections.abc import Sequence
+
 import boki
 import bokirsm.sync
-from bokirsm import App, Ask, Event, Host, Machine, Ref, Register, Rsm, State, Table, Volatile
+from bokilib import Contribution
+from bokirsm import Answers, App, Ask, Delivery, Event, Host, Machine, Plugin, Ref, Register, Rsm, State, Table, Volatile
 
 
 class Freq(Event, name="WordFreq"):
@@ -25,6 +28,22 @@ class Init(Event):
 
 class Word(Ask[int]):
     text: str
+
+
+class Mail(Event):
+    text: str
+
+
+class Sms(Event):
+    number: int
+
+
+class Posts(Plugin[Mail | Sms], name="posts", timeout_s=5, most=10):
+    async def deliver(self, batch: Sequence[Delivery[Mail | Sms]]) -> Answers:
+        for one in batch:
+            sent = one.event.text if isinstance(one.event, Mail) else str(one.event.number)
+            print(one.id, one.attempt, sent)
+        return [(one.machine, Word("sent")) for one in batch]
 
 
 class Counter(Machine[Init | Word], name="WordCounter"):
@@ -47,6 +66,10 @@ class Counter(Machine[Init | Word], name="WordCounter"):
             self.high = n
             self.send(self.target, Freq(e.text, n))
         self.reply(e, n)
+        self.emit(Posts, Mail(e.text))
+        self.emit(Posts, Sms(n))
+        self.also(Contribution())
+        self.send(self.target, Freq(e.text, n), at_most_once=True)
 
     @counting.entry
     def enter(self) -> None:
@@ -63,8 +86,8 @@ class Max(Machine[Freq]):
 
 
 async def main(book: boki.Book) -> int:
-    app = App("words", [Counter, Max])
-    async with Host(app, book, name="host-1") as host, Rsm(app, book) as rsm:
+    app = App("words", [Counter, Max], plugins=[Posts])
+    async with Host(app, book, name="host-1", plugins=[Posts()]) as host, Rsm(app, book) as rsm:
         counter = await host.create(Counter, Init(await host.create(Max, key="max")), key="c-1")
         seqnum: int = await rsm.send(counter, Word("a"), dedup_id="x")
         await rsm.send_many([(counter, Word("b")), (counter, Word("c"))])
@@ -81,6 +104,9 @@ def blocking(book: boki.sync.Book) -> int:
 WRONG = {
     "an answer of another type": 'm.reply(w, "x")',
     "a timer of a foreign event": 'm.after(3, Freq("a", 1))',
+    "an output that the plugin does not deliver": 'm.emit(Posts, Freq("a", 1))',
+    "an output for a machine": 'm.emit(Counter, Word("a"))',
+    "a part that is no contribution": "m.also(w)",
     "a state that is a text": 'm.jump("counting")',
     "an event that is changed": 'w.text = "b"',
     "a register of another type": 'm.high = "x"',
@@ -102,7 +128,7 @@ WRONG = {
 FRAME = """
 from bokirsm import Ask, Host, Ref
 from bokirsm.sync import Rsm
-from good import Counter, Freq, Init, Max, Word
+from good import Counter, Freq, Init, Max, Posts, Word
 
 
 class Name(Ask[str]):

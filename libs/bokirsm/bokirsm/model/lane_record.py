@@ -90,6 +90,8 @@ class Beside(NamedTuple):
 
     def size(self, event: OfLane) -> int:
         """Return the bytes of these effects of a commit in a record, about."""
+        if self is ALONE:
+            return 0
         emitted = size_of(Emitted(event.id, event.k, self.outputs)) if self.outputs and isinstance(event, Commit) else 0
         return emitted + sum(len(_encoder.encode(part.events)) + AROUND_BYTES for part in self.parts)
 
@@ -167,8 +169,9 @@ class LaneRecord:
         self._partitions[partition_of_event(event)] = None
         self._targets.update(dict.fromkeys(_targets(event)))
         self._processes.update(dict.fromkeys(_processes(event)))
-        self._parts.extend(beside.parts)
-        self._tags.update(beside.tags)
+        if beside.parts:
+            self._parts.extend(beside.parts)
+            self._tags.update(beside.tags)
         new = [
             InboxMessage(message, 0, len(self.sent) + number, self) for number, message in enumerate(_messages(event))
         ]
@@ -238,7 +241,7 @@ def is_own(seqnum: int, events: Iterable[AnyEvent], spans: Mapping[int, Sequence
 
 def streams_of(event: OfLane, beside: Beside = ALONE) -> int:
     """Return the number of streams that an event joins: of partitions, of processes that get answers, and of parts of other libraries."""
-    return len({*_targets(event)}) + len({*_processes(event)}) + len(beside.tags)
+    return len({*_targets(event)}) + len({*_processes(event)}) + (len(beside.tags) if beside.parts else 0)
 
 
 def size_of(event: OfLane) -> int:
