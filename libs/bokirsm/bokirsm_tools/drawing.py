@@ -17,11 +17,22 @@ from boki_gateway.pages.parts import choice, facts, field, moment
 from boki_gateway.pages.texts import printable, span_text
 from bokirsm.machine.refs import Ref
 from bokirsm.model.events import Message, MessageId
+from bokirsm.model.outputs import WaitingOutput
 from bokirsm_tools.hosts import Hosts, host_text
 from bokirsm_tools.listing import Listing
 from bokirsm_tools.machines import Life, Machine, Status
 from bokirsm_tools.timeline import Entry
-from bokirsm_tools.wording import HEAD, KEYS, entry_text, event_text, fault_text, message_text, stack_lines, value_text
+from bokirsm_tools.wording import (
+    HEAD,
+    KEYS,
+    entry_text,
+    event_text,
+    fault_text,
+    message_text,
+    outputs_text,
+    stack_lines,
+    value_text,
+)
 
 PATH: Final = "/pages/rsm"
 _COLOURS: Final[dict[Status, str]] = {
@@ -228,12 +239,13 @@ def _field(name: str, value: bytes, key: bytes | None = None) -> Element:
 
 
 def waiting(life: Life) -> Element:
-    """Return the section with the messages that wait for a machine, and its timers."""
+    """Return the section with the messages that wait for a machine, its outputs that wait for plugins, and its timers."""
     one = life.machine
     inbox = [pair for pair in one.waits if pair[0] not in life.passed]
     deferred = [pair for pair in one.waits if pair[0] in life.passed]
     rows = [_message(id, message, "inbox") for id, message in inbox[:HEAD]]
     rows += [_message(id, message, "deferred") for id, message in deferred[:HEAD]]
+    rows += [_output(id, waits, one) for id, waits in one.outputs[:HEAD]]
     for timer in [] if one.state is None else one.state.timers.values():
         every = f", every {span_text(timer.every_ms)}" if timer.every_ms else ""
         when = make("td", moment(timer.due_ms), every)
@@ -243,9 +255,11 @@ def waiting(life: Life) -> Element:
     if rows:
         heads = make("tr", *(make("th", name, scope="col") for name in ("Event", "Where", "Message, or due (UTC)")))
         body = make("div", make("table", make("thead", heads), make("tbody", *rows), class_="waiting"), class_="scroll")
-    left = max(0, len(inbox) - HEAD) + max(0, len(deferred) - HEAD)
+    left = max(0, len(inbox) - HEAD) + max(0, len(deferred) - HEAD) + max(0, len(one.outputs) - HEAD)
     note = make("p", f"and {left:,} more", class_="note") if left else None
-    counted = f"{len(inbox):,} in the inbox, {len(deferred):,} deferred"
+    counted = f"{len(inbox):,} in the inbox, {len(deferred):,} deferred" + (
+        f", {outputs_text(one)}" if one.outputs else ""
+    )
     title = make("h2", "What waits", make("small", counted), id="waiting-title")
     return make("section", title, body, note, id="waiting", class_="panel", data_region=True)
 
@@ -253,6 +267,17 @@ def waiting(life: Life) -> Element:
 def _message(id: MessageId, message: Message, place_of: str) -> Element:
     text = make("th", make("code", message_text(message)), scope="row")
     return make("tr", text, make("td", place_of), make("td", make("code", str(id))), data_key=str(id))
+
+
+def _output(id: MessageId, waits: WaitingOutput, one: Machine) -> Element:
+    output = waits.output
+    text = make("th", make("code", event_text(output.event, output.body)), scope="row")
+    failure = one.failures.get(output.plugin)
+    error = (
+        f": {printable(failure.error.partition(chr(10))[0])}" if failure is not None and failure.output == id else ""
+    )
+    place_of = make("td", f"for {printable(output.plugin)} since ", moment(waits.time_ms), error)
+    return make("tr", text, place_of, make("td", make("code", str(id))), data_key=f"output-{id}")
 
 
 def timeline(book: str, ref: str, entries: Sequence[Entry], older: str | None) -> Element:

@@ -13,6 +13,7 @@ from bokirsm.model.events import Message, MessageId, Output
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.outputs import Failure, WaitingOutput
 from bokirsm.model.partition_state import OpenFault
+from bokirsm_tools.drawing import waiting
 from bokirsm_tools.hosts import Hosts
 from bokirsm_tools.machines import Life, Machine
 from bokirsm_tools.timeline import Entry, Kind
@@ -127,6 +128,13 @@ def test_outputs_that_wait_are_shown_with_their_error() -> None:
     )
     assert facts["outputs"][0]["failure"]["attempts"] == 6 and facts["outputs"][1]["failure"] is None
     assert (facts["outputs"][1]["since_ms"], facts["plugin_error"]) == (None, failure.error)
+    shown = "".join(waiting(life(machine=machine)).itertext())
+    assert (
+        "for mails since" in shown
+        and ": OSError: a\\x1b[31m" in shown
+        and "and 3 more" in shown
+        and "13 outputs wait" in shown
+    )
 
 
 def test_a_line_of_a_list_fits_the_terminal() -> None:
