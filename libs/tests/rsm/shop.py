@@ -45,12 +45,15 @@ class Mails(Plugin[Mail], name="mails", timeout_s=5, most=4):
         self.hangs: set[str] = set()
         self.stubborn = False
         self.delay_s = 0.0
+        self.each_s = 0.0
 
     async def deliver(self, batch: Sequence[Delivery[Mail]]) -> Answers:
         self.calls.append([one.event.text for one in batch])
         if self.delay_s:
             await let_pass(self.delay_s)
         for one in batch:
+            if self.each_s:
+                await let_pass(self.each_s)
             if one.event.text in self.hangs:
                 await self._hang()
             if one.event.text in self.broken:

@@ -428,8 +428,9 @@ class Lane:
         """Give partitions, as a task of the lane: an append that its caller could cancel would have an unknown outcome."""
         try:
             await self._deliveries.drain(partitions)
-            self._closing.update(partitions)
             async with self._turn:
+                self._closing.update(partitions)  # here, so that no other call that gives them takes it back meanwhile
+                self._deliveries.pause(partitions)
                 while any(one in self._closing for record in self._records for one in record.partitions):
                     await self._append_first()
                 seqnum = await self._owner.release(release, partitions)

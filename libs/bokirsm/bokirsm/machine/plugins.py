@@ -35,7 +35,8 @@ Answers: TypeAlias = Iterable[tuple[Ref[Any], Any]] | None
 """Events to machines of the app, each with its machine, as for `Rsm.send_many`; None for none."""
 
 TIMEOUT_S: Final = 30.0
-MOST: Final = 64
+MOST: Final = 16
+"""One after the other, they have about two seconds each."""
 
 
 class Delivery(Generic[O_co]):
@@ -97,7 +98,7 @@ class Plugin(Generic[O]):
     """Base class of plugins; `Plugin[Mail | Sms]` is one that delivers two kinds of events. See the module.
 
     Options of a class: `class Emails(Plugin[Mail], name="emails", timeout_s=10, most=20)`. `name`: its stored name, by default that of the
-    class. `timeout_s`: seconds that one call may take, 30. `most`: outputs in one call, 64. A subclass of a class that names its events is
+    class. `timeout_s`: seconds that one call may take, 30. `most`: outputs in one call, 16. A subclass of a class that names its events is
     the same plugin, done in another way: for tests.
     """
 

@@ -4,18 +4,20 @@
     deliveries.join(3, state.outputs)       # begins with what waits
     deliveries.look(3)                      # records of the lane were applied
     await deliveries.drain([3])             # before a release: no new calls; those that run may end
+    deliveries.pause([3])                   # nothing more is added to the lane's record, until `resume`
     deliveries.leave(3)
 
 - Only outputs whose record is in the log are delivered. `Done`, with the answers, is a part of the lane's next record, under its claim.
   So an output is answered once, by whichever owner of the partition appends that record.
 - Each plugin has its own outlet of each partition. An outlet has one call of `deliver` in flight, and one more for machines set aside.
   The next call comes when the `Done` of the one before is in the log.
-- A call fails if it raises anything, also SystemExit, or if it does not end in time. Then the first output is tried alone; successes double
-  the number of outputs in a call.
+- A call fails if it raises anything, also SystemExit, or if it does not end in time. Then the first output is tried alone. Successes double
+  the number of outputs in a call, up to half of that of the call that failed; one more is tried after many successes. So calls that are too
+  slow become smaller, and few outputs come twice.
 - A machine whose first output failed alone repeatedly is *set aside*: the outputs of others go on, and its own are tried one at a time,
   after pauses of up to a minute, without end. An outlet sets aside a bounded number of machines: if more fail, the plugin does, and the
   outlet waits too.
-- A call that does not end when it is cancelled keeps its place: no second one begins beside it.
+- A call that does not end when it is cancelled keeps its place: while the lane has the partition, no second one begins beside it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ FIRST_S: Final = 0.1
 LIMIT_S: Final = 60.0
 BATCH_BYTES: Final = 512 * 1_024
 """Bytes of the outputs in one call."""
+RAISED: Final = 16
+"""Calls that succeed until the next ones may have an output more."""
+ID_BYTES: Final = 16
+"""Bytes of the id of an output, at most."""
 CANCELLED_S: Final = 1.0
 """Seconds after which a call that was cancelled and does not end can be seen."""
 DRAIN_S: Final = 2.0
@@ -127,17 +133,21 @@ class Deliveries:
             )
 
     async def drain(self, partitions: Collection[int]) -> None:
-        """Begin no call for some partitions, and wait a moment for those that run, whose `Done` is added. Later ones are cancelled."""
+        """Begin no call for some partitions, and wait a moment for those that run, whose `Done` is added."""
         self._drained.update(partitions)
         outlets = [outlet for one in partitions for outlet in self._outlets.get(one, {}).values()]
         calls = [call for outlet in outlets for call in outlet.stop()]
         if calls:
             await asyncio.wait(calls, timeout=DRAIN_S)
+
+    def pause(self, partitions: Collection[int]) -> None:
+        """Deliver nothing of some partitions; the calls that run are cancelled."""
+        self._drained.update(partitions)
         for one in partitions:
             self._close(one)
 
     def resume(self, partitions: Collection[int]) -> None:
-        """Continue with partitions that were drained and not released."""
+        """Continue with partitions that were paused and not released."""
         self._drained.difference_update(partitions)
         for one in partitions:
             self.look(one)
@@ -193,7 +203,10 @@ class _Outlet:
         self._outputs: Final = outputs
         self._now_ms: Final = now_ms
         self._add: Final = add
-        self._most = declared.most
+        self._most = self._limit = declared.most
+        """Outputs in the next call, and those up to which their number doubles."""
+        self._well = 0
+        """Calls that succeeded."""
         self._attempts: Final[dict[MessageId, int]] = {}
         """Failed attempts of outputs that wait."""
         self._alone: Final[dict[str, int]] = {}
@@ -272,9 +285,12 @@ class _Outlet:
             error = await self._attempt(batch)
             if error is None:
                 pause.reset()
-                self._most = min(2 * self._most, self._declared.most)
+                self._well += 1
+                if self._well % RAISED == 0:
+                    self._limit = min(self._limit + 1, self._declared.most)
+                self._most = min(2 * self._most, self._limit)
                 continue
-            self._most = 1
+            self._most, self._limit = 1, max(1, len(batch) // 2)
             if len(batch) == 1 and self._failed(machine, batch[0], error) >= ATTEMPTS and len(self._aside) < ASIDE:
                 self._set_aside(machine)
                 pause.reset()
@@ -382,7 +398,7 @@ class _Outlet:
         """Deliver outputs, and add what they are answered to the lane's record."""
         try:
             several = [self._delivery(id) for id in batch]
-            messages = self._messages(await self._plugin.deliver(several))
+            messages = self._messages(await self._plugin.deliver(several), len(batch) * ID_BYTES)
         except BaseException as error:
             if from_outside(error):
                 raise
@@ -400,8 +416,8 @@ class _Outlet:
             )
         return Delivery(str(id), Ref.parse(one.machine), codec.decode(one.output.body), self._attempts.get(id, 0) + 1)
 
-    def _messages(self, answers: Any) -> tuple[Message, ...]:
-        """Return answers of a plugin as messages.
+    def _messages(self, answers: Any, others: int) -> tuple[Message, ...]:
+        """Return answers of a plugin as messages. `others`: bytes that their record has beside them.
 
         Raises:
             BokiError: they are no answers, or too many.
@@ -415,7 +431,7 @@ class _Outlet:
                     f"expected answers as pairs of a machine of {group!r} and an event, as in [(one.machine, Sent())], found {one!r:.80}"
                 )
             found.append(message(Ref.parse(str(ref)), event))
-        size = sum(size_of(one) for one in found)
+        size = others + sum(size_of(one) for one in found)
         if size > COMMIT_BYTES:
             raise CommitTooLarge(
                 f"expected answers of at most {COMMIT_BYTES} bytes to a call, found {size}: answer with less, or deliver fewer by most=",

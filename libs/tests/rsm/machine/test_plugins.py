@@ -51,7 +51,7 @@ def test_a_plugin_declares_a_name_events_and_limits() -> None:
         "Messages",
         ["Mail", "Sms"],
         30,
-        64,
+        16,
     )
     assert plugin_of(Fakes) is messages, "it is the same plugin, done in another way"
     assert (

@@ -228,3 +228,17 @@ def test_a_host_has_an_object_of_each_plugin(cluster: Any) -> None:
     with pytest.raises(InvalidArgument, match="found Answering: add the class to App"):
         SHOP.objects([Answering()])
     assert list(SHOP.objects([Mails()])) == ["mails"]
+
+
+@in_virtual_time
+async def test_calls_that_are_too_slow_become_smaller_and_repeat_little() -> None:
+    """Four outputs take longer than the time-out, three do not."""
+    mails = Mails()
+    mails.each_s = 1.5
+    async with hosts(SHOP, 1, plugins=[mails]) as (_, (host,)):
+        (order,) = await orders(host, 1)
+        texts = [str(number) for number in range(40)]
+        await host.send_many([(order, Place(text)) for text in texts])
+        await until(host, order, texts)
+        assert list(dict.fromkeys(mails.texts)) == texts
+        assert len(mails.texts) < 3 * len(texts) / 2
