@@ -60,7 +60,7 @@ def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(lane, "RECORDS_BETWEEN", 2)
     monkeypatch.setattr(carrying, "REPLIES", "none")  # answers that are a day old, and not those that are awaited
     fits = LaneRecord.fits
-    monkeypatch.setattr(LaneRecord, "fits", lambda record, event: len(record) < found.size and fits(record, event))
+    monkeypatch.setattr(LaneRecord, "fits", lambda record, *event: len(record) < found.size and fits(record, *event))
     trimmed = archive_trims(monkeypatch)
     yield found
     assert sum(trimmed) > 20, "hosts trim what their checkpoints cover"
