@@ -446,6 +446,11 @@ bokirsm libs/tests/rsm/lane/test_at_most_once.py::test_an_event_whose_handler_fa
 -        if isinstance(item, InboxMessage) and item.seqnum == UNRECORDED:
 +        if False:
 
+a record of the next owner is taken for the one in flight
+bokirsm libs/tests/rsm/test_output_faults.py::test_an_output_whose_record_is_lost_is_not_delivered
+-        mine = item.envelope.by == self._log.by
++        mine = True
+
 a checkpoint leaves out the outputs that wait
 bokirsm libs/tests/rsm/test_output_faults.py::test_outputs_below_a_checkpoint_and_those_of_a_dead_host_are_delivered
 -        rows += self.outputs.rows(covers)

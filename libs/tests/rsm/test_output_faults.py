@@ -21,7 +21,7 @@ from bokilib.records.tags import partition_of
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from bokirsm import Host, Ref, Rsm
 from bokirsm.lane import lane
-from bokirsm.model.events import PICKER, Done, MessageId, outputs_of
+from bokirsm.model.events import PICKER, Commit, Done, MessageId, outputs_of
 from libs.tests.rsm.shop import SHOP, Mails, Order, Place, Status
 from libs.tests.rsm.test_faults import surely, without_lease
 from libs.tests.rsm.test_host import kill
@@ -176,6 +176,25 @@ async def test_a_delivery_that_comes_late_is_answered_by_the_next_owner_alone() 
         await take_over(third, order.partition)
         assert await status(third, order) == ["a"], "nothing of the late record is in the log"
         await third.__aexit__(None, None, None)
+
+
+@in_virtual_time
+async def test_an_output_whose_record_is_lost_is_not_delivered() -> None:
+    """The next owner's commit comes while the record of the former one, which is void, has no answer yet."""
+    mails = [Mails(), Mails()]
+    async with hosts(SHOP, 2, plugins=mails) as (_, (one, two)):
+        order = await one.create(Order, key="o")
+        assert await status(one, order) == []
+        held = Held(one._log, of(Commit))
+        await one.send(order, Place("a"))
+        await held.waiting.wait()
+        await take_over(two, order.partition)
+        await until(two, order, ["a"])
+        await let_pass(1.0)
+        assert mails[0].calls == [], "it is not known to be in the log, and never will be"
+        held.go.set()
+        await let_pass(1.0)
+        assert mails[0].calls == [] and len(mails[1].calls) == 1 and one.failed is None
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@
 - While a record is in flight, the lane handles on, on the state that its handlers left. All of that is the next record, so a record costs
   one append whatever it contains.
 - Records of the lane are applied in the order of the log: one that is read before the answer of its append is applied when it is read, so
-  that a decision about its fault, which is above it, finds the fault.
+  that a decision about its fault, which is above it, finds the fault. It is known by its writer: a newer owner may have written others.
 - Answers are part of the record: their processes read them in the log.
 - After a Conflict the lane reads which partitions it still owns. It forgets all that is not in the log, and reads these again.
 - An append whose outcome can never be known is fenced: the lane claims its partitions again, so that the append is in the log by then or
@@ -591,7 +591,7 @@ class Lane:
         self._arrived.set()
         decoded = self._decode(item)
         if decoded.is_own:
-            self._take_own(record.seqnum)
+            self._take_own(item)
             return
         state = self._states[partition]
         faults = dict(state.faults)
@@ -600,9 +600,10 @@ class Lane:
         self._decided(state, faults)
         self._look(partition)
 
-    def _take_own(self, seqnum: int) -> None:
-        if seqnum > self._newest_own and self._in_flight is not None:
-            self._appended(seqnum, self._in_flight)  # the answer of its append is late
+    def _take_own(self, item: Read) -> None:
+        mine = item.envelope.by == self._log.by  # else of a newer owner, whose claim this lane does not heed yet
+        if mine and item.record.seqnum > self._newest_own and self._in_flight is not None:
+            self._appended(item.record.seqnum, self._in_flight)  # the answer of its append is late
 
     def _decided(self, state: PartitionState, faults: Mapping[str, OpenFault]) -> None:
         """Continue with machines about whose faults something was decided. `faults`: those that were open before."""
@@ -623,7 +624,7 @@ class Lane:
             return
         decoded = self._decode(item)
         if decoded.is_own:
-            self._take_own(item.record.seqnum)
+            self._take_own(item)
             return
         state = self._states[partition]
         share = decoded.shares.get((self._app.name, partition))
