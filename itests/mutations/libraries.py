@@ -537,8 +537,8 @@ bokirsm libs/tests/rsm/lane/test_claims.py::test_claims_lost_and_made_again_unde
 
 a decision that is read before the answer of its fault's append is lost
 bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_read_before_the_answer_of_the_append
--            if mine and record.seqnum > self._newest_own and self._in_flight is not None:
-+            if False:
+-        if mine and item.record.seqnum > self._newest_own and self._in_flight is not None:
++        if False:
 
 each partition of a record of machines goes through all of it
 bokirsm libs/tests/rsm/lane/test_cost.py::test_a_record_of_many_partitions_costs_what_its_events_cost
