@@ -117,15 +117,7 @@ class Host:
         )
         self.failed: Exception | None = None
         self._giving_up: asyncio.Task[None] | None = None
-        fences = [tags.rsm_owner(app.name, one) for one in range(tags.PARTITIONS)]
-        self._owner: Final = PartitionOwner(
-            opened,
-            self.name,
-            NewestClaims(opened, fences, partial(_picked, app.name)),
-            lambda partition, who, left: Claimed(app.name, partition, who, left, self._leaving and not who),
-            changed=self._changed,
-            released=self._released,
-        )
+        self._owner: Final = self._make_owner()
         self._follower: Final = Follower(opened, self._peers.fail)
         tokens: Tokens = random or boki.SystemRandom()
         self.lane: Final = Lane(
@@ -142,6 +134,18 @@ class Host:
         )
         self._rounds: Final = Rounds(lease_s, self._peers.silent_in, self._warn_of_late_loop)
         self._tasks: Final[list[asyncio.Task[None]]] = []
+
+    def _make_owner(self) -> PartitionOwner[Claimed]:
+        group = self._app.name
+        fences = [tags.rsm_owner(group, one) for one in range(tags.PARTITIONS)]
+        return PartitionOwner(
+            self._log,
+            self.name,
+            NewestClaims(self._log, fences, partial(_picked, group)),
+            lambda partition, who, left: Claimed(group, partition, who, left, self._leaving and not who),
+            changed=self._changed,
+            released=self._released,
+        )
 
     @property
     def name(self) -> str:

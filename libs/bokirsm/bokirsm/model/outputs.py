@@ -81,7 +81,7 @@ class PartitionOutputs:
         self.size_of: Final[dict[str, int]] = {}
 
     def apply(
-        self, seqnum: int, time_ms: int, emissions: Iterable[Emission], told: Iterable[Done | Undelivered]
+        self, seqnum: int, time_ms: int, emissions: Iterable[Emission], reports: Iterable[Done | Undelivered]
     ) -> None:
         """Apply what a record has of this partition.
 
@@ -89,13 +89,13 @@ class PartitionOutputs:
             seqnum: of the record.
             time_ms: its time.
             emissions: outputs of its machines.
-            told: what became of outputs before.
+            reports: what became of outputs before.
         """
         for number, machine, output in emissions:
             id = MessageId(seqnum, number)
             if id not in self.waiting.get(output.plugin, ()):
                 self._add(id, WaitingOutput(machine, output, time_ms))
-        for event in told:
+        for event in reports:
             if isinstance(event, Done):
                 for id in event.outputs:
                     self._remove(event.plugin, id)

@@ -90,18 +90,18 @@ class Share:
         messages: those to its machines, with their numbers in the record, in order.
         events: those about its machines, in order.
         outputs: those of its machines, with their numbers in the record, in order.
-        told: what became of outputs before.
+        reports: what became of outputs before.
         size: its part of the bytes of the record. The shares of all partitions are as large as the record.
         whole: the bytes of the record.
     """
 
-    __slots__ = ("events", "messages", "outputs", "size", "told", "whole")
+    __slots__ = ("events", "messages", "outputs", "size", "reports", "whole")
 
     def __init__(self, size: int = 0) -> None:
         self.messages: Final[list[tuple[int, Message]]] = []
         self.events: Final[list[Decided]] = []
         self.outputs: Final[list[Emission]] = []
-        self.told: Final[list[Done | Undelivered]] = []
+        self.reports: Final[list[Done | Undelivered]] = []
         self.size = self.whole = size
 
 
@@ -125,7 +125,7 @@ def shares_of(events: Iterable[AnyEvent], size: int) -> Shares:
             share.events.append(event)
         elif isinstance(event, (Done, Undelivered)):
             share = shares.setdefault(_place_of(f"{event.id}/"), Share())
-            share.told.append(event)
+            share.reports.append(event)
         else:
             continue
         share.size += (weight := weight_of(event))
@@ -323,7 +323,7 @@ class PartitionState:
                 self._commit(event, seqnum)
             else:
                 self.decide(event, seqnum)
-        self.outputs.apply(seqnum, time_ms, share.outputs, share.told)
+        self.outputs.apply(seqnum, time_ms, share.outputs, share.reports)
         return [one for one in new if one[0] in self.pending]
 
     def _is_copy(self, message: Message, seqnum: int, time_ms: int) -> bool:
