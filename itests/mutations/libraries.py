@@ -1219,7 +1219,7 @@ bokiflow libs/tests/flow/runtime/test_flow_loop.py::test_a_generator_in_a_cycle_
 a value whose own code raises is no NotEncodable
 bokilib libs/tests/lib/records/test_codec.py::test_a_value_whose_own_code_raises_is_refused
          return msgspec.to_builtins(value, enc_hook=_dump_model)
--    except BaseException as fault:
+-    except _OF_VALUES as fault:
 +    except (TypeError, ValueError, RecursionError) as fault:
 
 an error that is no outcome of a step leaves its workflow waiting in silence

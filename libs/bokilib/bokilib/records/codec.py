@@ -36,6 +36,8 @@ INT_MAX: Final = 2**63 - 1
 J = TypeVar("J", bound=Json)
 T = TypeVar("T")
 _NO_VALUE: Final = object()
+_OF_VALUES: Final = (Exception, SystemExit, GeneratorExit, KeyboardInterrupt)
+"""Errors that the own code of values may raise. CancelledError is that of the task which converts them."""
 _JSON_TYPES: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
@@ -148,7 +150,7 @@ def check_equal(kind: Any, value: object, back: object) -> None:
     """
     try:
         where = _difference(value, back, "")
-    except BaseException as fault:
+    except _OF_VALUES as fault:
         if interrupted(fault):
             raise
         raise NotEncodable(f"cannot be stored as JSON: {_text_of(fault)}") from fault
@@ -167,7 +169,7 @@ def plain_of(value: object) -> Any:
     """
     try:
         return msgspec.to_builtins(value, enc_hook=_dump_model)
-    except BaseException as fault:
+    except _OF_VALUES as fault:
         if interrupted(fault):
             raise
         raise NotEncodable(f"cannot be stored as JSON: {_text_of(fault)}") from fault
@@ -219,7 +221,7 @@ def from_json(kind: type[T], value: Json) -> T:
         if isinstance(kind, type) and _is_model(kind):
             return cast(T, _load_model(kind, value))
         return msgspec.convert(value, kind, str_keys=True, dec_hook=_load_model)
-    except BaseException as fault:
+    except _OF_VALUES as fault:
         if interrupted(fault):
             raise
         name, text = _name_of(kind), _text_of(fault)
