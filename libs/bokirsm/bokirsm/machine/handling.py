@@ -103,6 +103,8 @@ class World(NamedTuple):
         tokens: the source of random choices.
         plugins: those of the app, by stored name.
         book: of the machine; None if that is not known.
+        choices: makes the choices instead, for a tester that decides them; None for choices by `tokens`.
+        announced: gets the events that the handler announces to monitors; None if no monitor observes them.
     """
 
     me: Ref[Any]
@@ -110,6 +112,8 @@ class World(NamedTuple):
     tokens: Tokens
     plugins: Mapping[str, PluginDeclaration] = {}
     book: BookIdentity | None = None
+    choices: Choices | None = None
+    announced: list[Event] | None = None
 
 
 class Handled(NamedTuple):
@@ -215,7 +219,8 @@ class Handling:
 
     def __init__(self, declaration: Declaration, state: MachineState, volatile: dict[str, Any], world: World) -> None:
         self.me: Final = world.me
-        self.choices: Final = Choices(world.tokens)
+        self.choices: Final = world.choices or Choices(world.tokens)
+        self._announced: Final = world.announced
         self._tokens: Final = world.tokens
         self._plugins: Final = world.plugins
         self._book: Final = world.book
@@ -512,6 +517,13 @@ class Handling:
         """Remove a timer."""
         if name in self._timers or name in self._before.timers:
             self._timers[name] = TimerSet(name, self._before.k + 1)
+
+    def announce(self, event: object) -> None:
+        """Tell monitors about an event."""
+        if not isinstance(event, Event):
+            raise WrongCall(f"expected an event to announce, found {event!r:.80}")
+        if self._announced is not None:
+            self._announced.append(event)
 
     def halt(self) -> None:
         """End the machine after this handler."""

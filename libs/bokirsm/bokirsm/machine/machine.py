@@ -179,6 +179,10 @@ class Machine(Generic[E]):
         """Cancel the timer of a name, also if it has fired and its event waits in the inbox."""
         self._now_handling().cancel_timer(name)
 
+    def announce(self, event: Event) -> None:
+        """Tell the monitors of a tester (`bokirsm.testing`) about an event. In a host it does nothing."""
+        self._now_handling().announce(event)
+
     def halt(self) -> None:
         """End this machine when this handler ends. Its fields are deleted, and later events to it are dropped."""
         self._now_handling().halt()

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,10 +31,11 @@ from bokirsm import (
 )
 from bokirsm.machine import handling
 from bokirsm.machine.declaration import Reaction
-from bokirsm.machine.handling import HandlerFailed, Work, skip
+from bokirsm.machine.handling import Choices, HandlerFailed, Handling, Work, World, handle, skip
 from bokirsm.machine.values import encode
 from bokirsm.model.events import Reply
-from libs.tests.rsm.one_machine import OneMachine
+from bokirsm.model.machine_state import MachineState
+from libs.tests.rsm.one_machine import OneMachine, SetTokens
 from libs.tests.rsm.words import Counter, Freq, Init, Max, Word
 
 TOP: Ref[Freq] = Ref("g", 9, "top")
@@ -385,3 +387,32 @@ def test_calls_with_wrong_arguments_say_what_is_expected(call: str, text: str) -
 
     with pytest.raises(HandlerFailed, match=text):
         OneMachine(Wrong).give(Tick())
+
+
+class Fixed(Choices):
+    def below(self, bound: int) -> int:
+        return bound - 1
+
+
+class Chooser(Machine[Never]):
+    chosen: Register[list[int]] = Register([])
+    run = State(start=True)
+
+    @run.on(Never)
+    def choose(self, e: Never) -> None:
+        self.chosen = [self.random.below(7), self.random.choice([1, 2, 3])]
+        self.announce(e)
+
+
+def test_a_tester_makes_the_choices_of_a_handler_and_hears_announcements() -> None:
+    announced: list[Event] = []
+    tokens = SetTokens()
+    world = World(TOP, 1_000, tokens, Fixed(tokens), announced)
+    state = MachineState("Chooser", k=1, state="run")
+    commit = handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), world)
+    assert commit.registers == {"chosen": encode([6, 3])} and announced == [Never()]
+    handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), World(TOP, 1_000, tokens))  # nobody listens
+    never: Any = "no event"
+    now = Handling(Chooser.declaration, state, {}, World(TOP, 1_000, tokens))
+    with pytest.raises(WrongCall, match="expected an event to announce"):
+        now.announce(never)
