@@ -63,9 +63,7 @@ class Ref(Generic[Ec]):
         return isinstance(other, Ref) and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return str(
-            self
-        ).__hash__()  # not the builtin, which a tester replaces
+        return str(self).__hash__()  # not the builtin, which a tester replaces
 
     def _accepts(self, event: Ec) -> None:
         """Make the type of events contravariant for type checkers."""

@@ -1,0 +1,149 @@
+"""`rsm_test`: makes a pytest test of a program over machines. Beside pytest, `boki rsm test` runs it.
+
+@rsm_test(BANK, monitors=[NoMoneyLost])
+async def test_transfers(rsm: TestRsm) -> None: ...      # the program itself
+
+@rsm_test(BANK, transfers, seconds=60)
+def test_much(report: Report) -> None: ...               # with a program; gets the report if no fault was found
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokirsm.machine.app import App
+from bokirsm.testing import pytest_plugin
+from bokirsm.testing.clients import Main
+from bokirsm.testing.errors import BugFound
+from bokirsm.testing.mocks import Mock
+from bokirsm.testing.monitors import Monitor
+from bokirsm.testing.run import STEPS, Program
+from bokirsm.testing.strategies import Strategy
+from bokirsm.testing.tester import ITERATIONS, SECONDS, Limits, Report, run_tests
+from bokirsm.testing.witness import Witness, parse_witness, replay, text_of
+
+
+class RsmTest:
+    """A test of a program over machines. Pytest calls it.
+
+    Attributes:
+        program: the subject.
+        limits: of the test.
+        name: the test, as `module:function`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        limits: Limits,
+        name: str,
+        seed: int,
+        strategies: Callable[[], list[Strategy]] | None,
+        then: Callable[[Report], None] | None,
+    ) -> None:
+        self.program: Final = program
+        self.limits: Final = limits
+        self.name: Final = name
+        self.seed: Final = seed
+        self._strategies: Final = strategies
+        self._then: Final = then
+
+    def run(self) -> None:
+        """Run the test as pytest's options say.
+
+        Raises:
+            BugFound: a run found a fault.
+        """
+        given, seed = pytest_plugin.chosen_witness(), pytest_plugin.chosen_seed()
+        if given is not None:
+            witness = parse_witness(given)
+            if witness.test in ("", self.name):
+                self._fail(witness, written=False)
+            return
+        limits = self.limits if seed is None else self.limits._replace(iterations=1)
+        report = self.report(limits, self.seed if seed is None else seed)
+        if report.witness is not None:
+            self._fail(report.witness, written=True)
+        elif self._then is not None and seed is None:
+            self._then(report)
+
+    def report(self, limits: Limits, seed: int, strategies: Sequence[Strategy] | None = None) -> Report:
+        """Run the program, and return the report. Its witness names this test."""
+        chosen = strategies or (self._strategies() if self._strategies is not None else None)
+        found = run_tests(self.program, limits, seed=seed, strategies=chosen)
+        if found.witness is None:
+            return found
+        return found._replace(witness=msgspec.structs.replace(found.witness, test=self.name))
+
+    def _fail(self, witness: Witness, *, written: bool) -> None:
+        found = replay(self.program, witness)
+        path = pytest_plugin.write_witness(self.name, witness.json()) if written else None
+        replays = f"again: pytest … --rsm-replay={path}" if path is not None else ""
+        raise BugFound(text_of(witness, found.story, replays)) from (found.fault.__cause__ if found.fault else None)
+
+
+def rsm_test(
+    app: App,
+    main: Main | None = None,
+    *,
+    iterations: int = ITERATIONS,
+    seconds: float = SECONDS,
+    monitors: Sequence[type[Monitor]] = (),
+    mocks: Mapping[str, type[Mock[Any]]] | None = None,
+    steps: int = STEPS,
+    leaks: bool = True,
+    seed: int = 1,
+    strategies: Callable[[], list[Strategy]] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[[], None]]:
+    """Make a test of a function.
+
+    Args:
+        app: the machines.
+        main: the program outside of them. By default the function is it; else the function gets the `Report` of a test without a fault.
+        iterations: runs, at most.
+        seconds: after which no run begins.
+        monitors: classes of monitors.
+        mocks: classes of mock machines by key; one of each exists before the program begins. The program may create others.
+        steps: of a run, at most.
+        leaks: handlers run again, to check that nothing that they store or send depends on volatile state.
+        seed: of the first run.
+        strategies: returns those that decide the runs in turn; by default `portfolio`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[[], None]:
+        program = main if main is not None else function
+        if not inspect.iscoroutinefunction(program):
+            raise InvalidArgument(
+                f"expected a program `async def {program.__name__}(rsm)`, found a function that is not async"
+            )
+        subject = Program(app, program, tuple(monitors), dict(mocks or {}), steps, leaks)
+        name = f"{function.__module__}:{function.__qualname__}"
+        then = function if main is not None else None
+        test = RsmTest(subject, Limits(iterations, seconds), name, seed, strategies, then)
+
+        def run() -> None:
+            test.run()
+
+        run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
+        run.__doc__ = function.__doc__
+        run.rsm_test = test  # type: ignore[attr-defined]  # `boki rsm test` finds the test by it
+        return run
+
+    return decorate
+
+
+def rsm_test_of(function: object) -> RsmTest:
+    """Return the test that a function under `rsm_test` is.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    found = getattr(function, "rsm_test", None)
+    if not isinstance(found, RsmTest):
+        raise InvalidArgument(f"expected a function under @rsm_test, found {function!r:.80}")
+    return found

@@ -1,0 +1,122 @@
+"""The check of a handler: it runs again, and has to do the same. What was committed is kept; the second run has no effect.
+
+- On a copy of its volatile state: else it makes a choice that is not `self.random`, `self.now` or `self.uuid()`.
+- Without volatile state, in another process, as after a crash (Proposition 3.1 of the paper): else volatile state, or the `hash` of a text,
+  has an effect on what is stored or sent.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import msgspec
+
+from bokirsm.machine.declaration import Declaration
+from bokirsm.machine.handling import HandlerFailed, Work, World, handle
+from bokirsm.model.events import Commit
+from bokirsm.model.machine_state import MachineState
+from bokirsm.testing.choices import RunTokens, StepChoices
+from bokirsm.testing.errors import Fault
+from bokirsm.testing.hashing import Hashes
+from bokirsm.testing.story import commit_text
+
+_BEGAN: Final = "its handler ran again on the same state, with the same choices"
+
+
+class Handled:
+    """A handler that is to be checked: what it gets, from before it runs.
+
+    Attributes:
+        copied: its volatile state could be copied.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        state: MachineState,
+        volatile: dict[str, Any],
+        work: Work,
+        world: World,
+        tokens: int,
+    ) -> None:
+        """Keep what a handler gets. `tokens`: those that were made."""
+        self.declaration: Final = declaration
+        self.state: Final = state
+        self.work: Final = work
+        self.world: Final = world
+        self.tokens: Final = tokens
+        self.copied = True
+        self.volatile: dict[str, Any] = {}
+        try:
+            self.volatile = copy.deepcopy(volatile)
+        except Exception:  # noqa: BLE001 - locks and sockets cannot be copied: the check without volatile state is left
+            self.copied = False
+
+    def without(self, field: str) -> dict[str, Any]:
+        """Return a copy of the volatile state without a field."""
+        return {name: copy.deepcopy(value) for name, value in self.volatile.items() if name != field}
+
+
+class _Again:
+    """One handler, which runs again."""
+
+    def __init__(self, handled: Handled, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
+        self._handled: Final = handled
+        self._choices: Final = choices
+        self._tokens: Final = tokens
+        self._hashes: Final = hashes
+        self._process: Final = hashes.process
+
+    def run(self, volatile: dict[str, Any], *, elsewhere: bool) -> Commit | str:
+        """Return the commit, or the text of the error."""
+        one = self._handled
+        self._choices.repeat()
+        self._tokens.count = one.tokens
+        self._hashes.process = self._process + elsewhere
+        try:
+            return handle(one.declaration, one.state, volatile, one.work, one.world)
+        except HandlerFailed as failed:
+            return f"failed: {failed}"
+        finally:
+            self._hashes.process = self._process
+
+
+def check_again(handled: Handled, commit: Commit, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
+    """Run a handler again.
+
+    Raises:
+        Fault: it did not do the same.
+    """
+    again = _Again(handled, choices, tokens, hashes)
+    if handled.copied:
+        found = again.run(handled.without(""), elsewhere=False)
+        if found != commit:
+            raise _fault(
+                handled, "uncontrolled", _BEGAN, "random, time or ids of Python, or the order of a set", commit, found
+            )
+    found = again.run({}, elsewhere=True)
+    if found == commit:
+        return
+    if again.run({}, elsewhere=False) == commit:
+        began = f"{_BEGAN} in another process"
+        raise _fault(handled, "uncontrolled", began, "the hash of a text, which differs in each process", commit, found)
+    fields = [name for name in handled.volatile if again.run(handled.without(name), elsewhere=False) != commit]
+    named = ", ".join(fields) or ", ".join(handled.declaration.volatiles)
+    raise _fault(handled, "leak", f"{_BEGAN} after a crash", f"the volatile field {named}", commit, found, named)
+
+
+def _fault(
+    handled: Handled, kind: Any, began: str, cause: str, commit: Commit, found: Commit | str, field: str = ""
+) -> Fault:
+    machine, event = handled.declaration.cls.__name__, handled.work.event or "its creation"
+    first, second = commit_text(commit), found if isinstance(found, str) else commit_text(found)
+    if first == second:
+        first, second = (
+            repr(msgspec.to_builtins(one) if isinstance(one, Commit) else one)[:400] for one in (commit, found)
+        )
+    text = (
+        f"{machine} at {event}: {began}, and did otherwise. What it stores and sends depends on {cause}\n"
+        f"  first:  {first}\n  then:   {second}"
+    )
+    return Fault(kind, f"{machine} {event} {field}".strip(), text)

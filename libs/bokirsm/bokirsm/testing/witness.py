@@ -1,0 +1,175 @@
+"""Witnesses: the decisions that lead to a fault, as JSON, and the story of their run.
+
+| member | |
+|---|---|
+| version | 1 |
+| test | the test, as `module:function`; "" if it is not known |
+| app | its name |
+| strategy, seed | of the run that found the fault |
+| fair | promises that are not kept are faults in its runs |
+| kind, place, fault | of the fault: see `Fault` |
+| digest | of all that the run decided and did |
+| steps | of the run |
+| decisions | each `["run", key]`, `["pick", number]` or `["crash", 0 or 1]` |
+| found_steps | of the run that found it, before it was made smaller |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokirsm.testing.errors import Diverged, Fault, FaultKind
+from bokirsm.testing.run import Program, Run
+from bokirsm.testing.story import Story
+from bokirsm.testing.strategies import Decision, Kind, Scripted
+
+VERSION: Final = 1
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """The decisions that lead to a fault; see the module."""
+
+    app: str
+    strategy: str
+    seed: int
+    kind: FaultKind
+    place: str
+    fault: str
+    digest: str
+    steps: int
+    decisions: list[tuple[Kind, str | int]]
+    found_steps: int
+    fair: bool = False
+    test: str = ""
+    version: int = VERSION
+
+    def json(self) -> bytes:
+        """Return the witness as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    @property
+    def script(self) -> list[Decision]:
+        """The decisions."""
+        return [Decision(*one) for one in self.decisions]
+
+
+def parse_witness(data: bytes) -> Witness:
+    """Return a witness.
+
+    Raises:
+        InvalidArgument: this is none, or one of a later version.
+    """
+    try:
+        found = msgspec.json.decode(data, type=Witness)
+    except msgspec.MsgspecError as fault:
+        raise InvalidArgument(f"expected a witness of bokirsm.testing, found: {fault}") from fault
+    if found.version != VERSION:
+        raise InvalidArgument(
+            f"expected a witness of version {VERSION}, found version {found.version}", found=found.version
+        )
+    return found
+
+
+class Replayed(NamedTuple):
+    """A run that was repeated.
+
+    Attributes:
+        fault: the one that it found, or None.
+        decisions: those that it made.
+        story: of the run.
+        steps: of the run.
+    """
+
+    fault: Fault | None
+    decisions: list[Decision]
+    story: Story
+    steps: int
+
+
+def rerun(
+    program: Program, decisions: Sequence[Decision], kind: str, *, strict: bool, fair: bool, story: bool = True
+) -> Replayed:
+    """Run a program by a script.
+
+    Args:
+        program: the subject.
+        decisions: the script.
+        kind: of the fault that is looked for: handlers are checked if it is one of checks.
+        strict: the decisions have to fit.
+        fair: promises that are not kept are reported.
+        story: the story is told, which takes time.
+
+    Raises:
+        Diverged: they do not fit.
+    """
+    strategy = Scripted(decisions, strict=strict, checks=kind in ("leak", "uncontrolled"), fair=fair)
+    strategy.begin(0)
+    told = Story()
+    run = Run(program, strategy, story=told if story else None)
+    try:
+        run.go()
+    except Fault as fault:
+        return Replayed(fault, run.decisions, told, run.steps)
+    return Replayed(None, run.decisions, told, run.steps)
+
+
+def witness_of(
+    program: Program,
+    decisions: Sequence[Decision],
+    fault: Fault,
+    *,
+    strategy: str,
+    seed: int,
+    fair: bool,
+    found_steps: int = 0,
+) -> Witness:
+    """Return the witness of a fault. The run is repeated, which has to find it again.
+
+    Raises:
+        Diverged: it does not.
+    """
+    again = rerun(program, decisions, fault.kind, strict=True, fair=fair)
+    if again.fault is None or again.fault.kind != fault.kind:
+        found = "no fault" if again.fault is None else again.fault.text
+        raise Diverged(f"expected the run to find its fault again, found {found}. The fault was: {fault.text}")
+    return Witness(
+        program.app.name,
+        strategy,
+        seed,
+        again.fault.kind,
+        again.fault.place,
+        again.fault.text,
+        again.story.digest,
+        again.steps,
+        [(one.kind, one.value) for one in again.decisions],
+        found_steps or again.steps,
+        fair,
+    )
+
+
+def replay(program: Program, witness: Witness) -> Replayed:
+    """Repeat the run of a witness, bit for bit.
+
+    Raises:
+        Diverged: the program has changed: it took other decisions, or did otherwise.
+    """
+    found = rerun(program, witness.script, witness.kind, strict=True, fair=witness.fair)
+    if found.story.digest != witness.digest:
+        raise Diverged(
+            f"expected the run of the witness, with digest {witness.digest}, found {found.story.digest}: the program has changed"
+            + ("" if found.fault is None else f"; its fault is now: {found.fault.text}")
+        )
+    return found
+
+
+def text_of(witness: Witness, story: Story, replays: str = "") -> str:
+    """Return a fault with its story. `replays`: the command that repeats it."""
+    found: list[Any] = [witness.fault, ""]
+    smaller = f", made smaller from {witness.found_steps}" if witness.found_steps > witness.steps else ""
+    found.append(f"found by {witness.strategy}, seed {witness.seed}; its {witness.steps} steps{smaller}:")
+    found += story.lines
+    return "\n".join([*found, "", replays] if replays else found)
