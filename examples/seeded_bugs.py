@@ -70,7 +70,7 @@ class Router(Machine[Counters | Words]):
             self.send(self.counters[hash(word) % len(self.counters)], Words([word]))
 
 
-def routed() -> Program:
+def process_hash() -> Program:
     """Return a word count with a router."""
 
     async def main(rsm: TestRsm) -> None:
@@ -89,7 +89,8 @@ class EarlyBroker(Counted[BrokerEvents]):
 
     newest: Register[Transfer] = Register()
     number: Register[int] = Register(0)
-    idle, busy = State(start=True), State(defer=(Transfer,))
+    idle = State(start=True, ignore=(Withdrawn, TooLittle))
+    busy = State(defer=(Transfer,), ignore=(TooLittle,))
 
     @idle.on(Transfer)
     def begin(self, e: Transfer) -> None:
@@ -109,11 +110,6 @@ class EarlyBroker(Counted[BrokerEvents]):
     def end(self, e: Deposited) -> None:
         self.reply(self.newest, "done")
         self.jump(self.idle)
-
-    @idle.on(Withdrawn, TooLittle)
-    @busy.on(TooLittle)
-    def ignore(self, e: Withdrawn | TooLittle) -> None:
-        pass
 
     @idle.on(Peers)
     def meet(self, e: Peers) -> None:
@@ -218,11 +214,27 @@ class CarefulBroker(PatientBroker):
     cancels = True
 
 
+def volatile_map() -> Program:
+    """Return the word count with counters that lose their counts."""
+    return word_count(VolatileCounter)
+
+
+def early_credit() -> Program:
+    """Return the bank with brokers that credit too early."""
+    return bank(EarlyBroker)
+
+
+def unhandled_event() -> Program:
+    """Return the bank with brokers that do not expect a full account."""
+    return bank(DeafBroker)
+
+
+def timer_left() -> Program:
+    """Return the bank with brokers that leave their timers."""
+    return bank(PatientBroker, audits=False)
+
+
 BUGS: Final[dict[str, Callable[[], Program]]] = {
-    "volatile map": lambda: word_count(VolatileCounter),
-    "hash of a process": routed,
-    "early credit": lambda: bank(EarlyBroker),
-    "unhandled event": lambda: bank(DeafBroker),
-    "timer left": lambda: bank(PatientBroker, audits=False),
+    one.__name__: one for one in (volatile_map, process_hash, early_credit, unhandled_event, timer_left)
 }
 """The subject of a test by bug."""

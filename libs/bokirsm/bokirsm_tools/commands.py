@@ -1,4 +1,4 @@
-"""The commands `boki rsm ls`, `show`, `timeline`, `resume` and `skip`.
+"""The commands `boki rsm ls`, `show`, `timeline`, `resume` and `skip`; `testing_commands` has the others.
 
 `boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: a command imports what
 it needs when it runs, so that `boki --help` stays as quick as it is without libraries.
@@ -16,6 +16,7 @@ from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, flush, show_facts, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import BokiError, UsageError
+from bokirsm_tools import testing_commands
 from bokirsm_tools.command_parts import APP, ID, opened, progress, run
 
 if TYPE_CHECKING:
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
 
 def register(group: click.Group) -> None:
     """Add the group `rsm` with all of its commands to the command line."""
-    rsm = CommandGroup("rsm", help="State machines of a book: which there are, what they did; decisions about faults.")
+    rsm = CommandGroup(
+        "rsm",
+        help="State machines of a book: which there are, what they did; decisions about faults. Tests of machines.",
+    )
     group.add_command(rsm)
     for add in (_register_ls, _register_show, _register_timeline, _register_resume, _register_skip):
         add(rsm)
+    testing_commands.register(rsm)
 
 
 def _register_ls(group: CommandGroup) -> None:

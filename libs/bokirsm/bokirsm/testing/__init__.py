@@ -16,10 +16,10 @@ and `story`), `witness`, `shrink` and `tester`, then `decorator`.
 """
 
 from bokirsm.testing.clients import Main, TestRsm
+from bokirsm.testing.decorator import RsmTest, rsm_test
 from bokirsm.testing.errors import BugFound, Diverged, Fault
 from bokirsm.testing.mocks import Answer, Mock
 from bokirsm.testing.monitors import Monitor, SeenMachine
-from bokirsm.testing.decorator import RsmTest, rsm_test
 from bokirsm.testing.run import Program, Reached, Run
 from bokirsm.testing.shrink import shrunk
 from bokirsm.testing.strategies import Delays, Exhaustive, Priorities, Sticky, Strategy, Uniform, portfolio

@@ -5,7 +5,8 @@
         rsm.start(transfers(rsm, account))        # another program, at the same time
         assert await rsm.ask(Balance().to(account)) == 100
 
-Each call is a step of the run: before its next call the tester may run machines and other programs.
+Each call is a step of the run, before which the tester may run machines and other programs. What a program does between its calls belongs to
+the step of the call before.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class TestClient:
 
     Attributes:
         name: of the program.
-        waits: the question that it waits for, as text; "" if it can run.
+        waits: the question that it waits for, as text; "" if it can make its next call.
         ended: it returned.
+        names: machines without a key that it created, and questions that it asked.
     """
 
     __test__ = False
@@ -68,37 +70,54 @@ class TestClient:
         self.waits = ""
         self.ended = False
         self.names = 0
-        """Machines without a key that it created, and questions that it asked."""
         self._body: Final = body
-        self._result: Any = None
-        self._error: BokiError | None = None
+        self._call: _Call | None = None
         self._codec: Codec | None = None
 
     def step(self) -> None:
-        """Run to the next call.
+        """Make the next call, and run to the one after it, unless the call waits for an answer.
 
         Raises:
             Fault: the program raised an error.
         """
-        result, error = self._result, self._error
-        self._result = self._error = None
+        call, self._call = self._call, None
+        assert call is not None and not self.waits
+        try:
+            result = call.make()
+        except BokiError as error:
+            self.advance(error=error)
+            return
+        if (
+            not self.waits and self._call is None and not self.ended
+        ):  # else it waits, or its question was answered at once
+            self.advance(result)
+
+    def advance(self, result: Any = None, error: BokiError | None = None) -> None:
+        """Run to the next call.
+
+        Args:
+            result: of the call before.
+            error: of the call before.
+
+        Raises:
+            Fault: the program raised an error.
+        """
         try:
             found = self._body.throw(error) if error is not None else self._body.send(result)
         except StopIteration:
             self.ended = True
             return
+        except Fault:
+            raise
         except Exception as raised:
             self.ended = True
-            raise Fault(
-                "client", f"{self.name} {type(raised).__name__}", f"{self.name} raised {error_text(raised)}"
-            ) from raised
-        if found is not _TURN:
+            place = f"{self.name} {type(raised).__name__}"
+            raise Fault("client", place, f"{self.name} raised {error_text(raised)}") from raised
+        if not isinstance(found, _Call):
             self.close()
-            raise Fault(
-                "client",
-                self.name,
-                f"expected {self.name} to await calls of its TestRsm alone, found that it awaits {found!r:.80}",
-            )
+            text = f"expected {self.name} to await calls of its TestRsm alone, found that it awaits {found!r:.80}"
+            raise Fault("client", self.name, text)
+        self._call = found
 
     def expect(self, question: str, codec: Codec) -> str:
         """Wait for the answer to a question. Return its asker."""
@@ -107,21 +126,31 @@ class TestClient:
         return f"{self.name}/{self.names}"
 
     def answered(self, reply: Reply) -> None:
-        """Take an answer. The first one counts."""
+        """Take an answer, and run to the next call. The first answer counts."""
         if not self.waits or reply.asker != f"{self.name}/{self.names}":
             return
         self.waits = ""
         assert self._codec is not None
         if reply.outcome == "answer":
-            self._result = self._codec.decode(reply.body)
+            self.advance(self._codec.decode(reply.body))
             return
         text = msgspec.msgpack.decode(reply.body)
-        self._error = Refused(text) if reply.outcome == "refused" else NoSuchMachine(f"no machine {text}", machine=text)
+        refused = reply.outcome == "refused"
+        self.advance(error=Refused(text) if refused else NoSuchMachine(f"no machine {text}", machine=text))
 
     def close(self) -> None:
         """End the program."""
         self._body.close()
         self.ended = True
+
+
+class _Call:
+    """A call of a program, which is made when the tester chooses so."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make: Final = make
 
 
 def error_text(error: BaseException) -> str:
@@ -130,13 +159,10 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-_TURN: Final = object()
-
-
 @types.coroutine
-def _turn() -> Generator[object, Any, Any]:
-    """Wait for the next step of this program."""
-    return (yield _TURN)
+def _call(make: Callable[[], Any]) -> Generator[object, Any, Any]:
+    """Make a call, when it is the turn of this program."""
+    return (yield _Call(make))
 
 
 @functools.cache
@@ -162,8 +188,7 @@ class TestRsm:
         Raises:
             IdReused: as `Rsm.create`.
         """
-        found = self.created(cls, init, key=key, near=near)
-        await _turn()
+        found: Ref[F] = await _call(lambda: self.created(cls, init, key=key, near=near))
         return found
 
     def created(
@@ -189,14 +214,12 @@ class TestRsm:
 
     async def send(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> None:
         """Send an event to a machine."""
-        self._send(to, event, dedup_id)
-        await _turn()
+        await _call(lambda: self._send(to, event, dedup_id))
 
     async def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> None:
         """Send events to machines, at once."""
-        for to, event in events:
-            self._send(to, event, None)
-        await _turn()
+        pairs = list(events)
+        await _call(lambda: [self._send(to, event, None) for to, event in pairs])
 
     def _send(self, to: Ref[Any], event: object, dedup_id: str | None) -> None:
         if to.group != self._run.group:
@@ -214,11 +237,13 @@ class TestRsm:
             Refused: the machine refused it.
             NoSuchMachine: the machine was never created or has halted.
         """
+        found: R = await _call(lambda: self._ask(question))
+        return found
+
+    def _ask(self, question: Question[Any]) -> None:
         event = question.event
         asker = self._run.running.expect(f"{type(event).__name__} to {question.to.name}", _codec_of_answer(type(event)))
         self._run.deliver(message(question.to, msgspec.structs.replace(event, asker=asker)))
-        found: R = await _turn()
-        return found
 
     def choose(self, items: Sequence[T]) -> T:
         """Return one of the items: the tester tries all of them."""

@@ -137,13 +137,16 @@ def rsm_test(
     return decorate
 
 
-def rsm_test_of(function: object) -> RsmTest:
-    """Return the test that a function under `rsm_test` is.
+def rsm_test_of(found: object, name: str) -> RsmTest:
+    """Return a test that a name stands for: a function under `rsm_test`, a `Program`, or a function without arguments that returns one.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is none of these.
     """
-    found = getattr(function, "rsm_test", None)
-    if not isinstance(found, RsmTest):
-        raise InvalidArgument(f"expected a function under @rsm_test, found {function!r:.80}")
-    return found
+    test = getattr(found, "rsm_test", None)
+    if isinstance(test, RsmTest):
+        return test
+    program = found() if inspect.isfunction(found) and not inspect.iscoroutinefunction(found) else found
+    if isinstance(program, Program):
+        return RsmTest(program, Limits(), name, 1, None, None)
+    raise InvalidArgument(f"expected {name} to be a function under @rsm_test or a Program, found {found!r:.80}")

@@ -110,7 +110,8 @@ def _fault(
     handled: Handled, kind: Any, began: str, cause: str, commit: Commit, found: Commit | str, field: str = ""
 ) -> Fault:
     machine, event = handled.declaration.cls.__name__, handled.work.event or "its creation"
-    first, second = commit_text(commit), found if isinstance(found, str) else commit_text(found)
+    first = commit_text(commit) or "nothing"
+    second = found if isinstance(found, str) else commit_text(found) or "nothing"
     if first == second:
         first, second = (
             repr(msgspec.to_builtins(one) if isinstance(one, Commit) else one)[:400] for one in (commit, found)

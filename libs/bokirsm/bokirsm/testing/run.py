@@ -124,6 +124,9 @@ class Run:
         quiet: it ended since nothing was left to handle, not by the bound.
     """
 
+    running: TestClient
+    """The program that makes a call."""
+
     def __init__(self, program: Program, strategy: Strategy, *, story: Story | None = None) -> None:
         self.decisions: Final[list[Decision]] = []
         self.steps = 0
@@ -139,6 +142,8 @@ class Run:
         self._ready: Final[dict[str, TestedMachine]] = {}
         self._timed: Final[dict[str, TestedMachine]] = {}
         self._clients: Final[dict[str, TestClient]] = {}
+        self._names: Final[dict[str, int]] = {}
+        """The number of programs by the name of their function."""
         self._kinds: Final = dict(program.app.machines)
         self._hashes: Final = Hashes()
         self._seen_states: Final[dict[str, int]] = {}
@@ -176,7 +181,6 @@ class Run:
         for key, mock in self._program.mocks.items():
             rsm.created(mock, key=key)
         self.start(self._program.main(rsm))
-        self.running = self._clients[MAIN]
 
     def _step(self) -> bool:
         """Make the next step. Return False if there is none."""
@@ -260,11 +264,13 @@ class Run:
         return self._program.app.name
 
     def start(self, main: Coroutine[Any, Any, Any]) -> None:
-        """Add a program."""
-        name = MAIN if not self._clients and self.steps == 0 else f"program-{len(self._clients) + 1}"
-        while name in self._clients:
-            name += "'"
-        self._clients[name] = TestClient(name, main)
+        """Add a program, which has the name of its function."""
+        name = getattr(main, "__name__", "program") if self._names else MAIN
+        count = self._names[name] = self._names.get(name, 0) + 1
+        name = name if count == 1 else f"{name}-{count}"
+        client = self._clients[name] = TestClient(name, main)
+        client.advance()
+        self._forget(client)
 
     def pick(self, bound: int) -> int:
         """Return a number below a bound, that the strategy chooses for a program."""
@@ -284,8 +290,11 @@ class Run:
         if self._story is not None:
             self._story.client(self.steps, client.name)
         client.step()
+        self._forget(client)
+
+    def _forget(self, client: TestClient) -> None:
         if client.ended:
-            del self._clients[client.name]
+            self._clients.pop(client.name, None)
 
     # -- messages
 
@@ -353,7 +362,9 @@ class Run:
             event = Answer(int(number), reply.outcome, msgspec.msgpack.decode(reply.body))
             self.deliver(Message(asker, name_of(Answer), encode(event)))
         elif asker in self._clients:
-            self._clients[asker].answered(reply)
+            client = self._clients[asker]
+            client.answered(reply)
+            self._forget(client)
 
     # -- handlers
 

@@ -79,12 +79,13 @@ class _Search:
 
     def _smaller(self) -> Iterator[list[Decision]]:
         """Yield scripts that are smaller than the best one: without a part, with a smaller number, with fewer changes."""
-        size = max(len(self.best) // 2, 1)
+        size = max(len(_steps(self.best)) // 2, 1)
         while size:
             at = 0
-            while at < len(self.best):
+            while at < len(_steps(self.best)):
                 now = self.best
-                yield [*now[:at], *now[at + size :]]
+                steps = _steps(now)
+                yield [one for step in (*steps[:at], *steps[at + size :]) for one in step]
                 if self.best is now:
                     at += size
             size //= 2
@@ -92,6 +93,16 @@ class _Search:
             for value in _simpler(self.best, at):
                 if at < len(self.best):
                     yield [*self.best[:at], Decision(self.best[at].kind, value), *self.best[at + 1 :]]
+
+
+def _steps(decisions: Sequence[Decision]) -> list[list[Decision]]:
+    """Return the decisions of each step: what runs, and the choices in it."""
+    found: list[list[Decision]] = []
+    for one in decisions:
+        if one.kind == "run" or not found:
+            found.append([])
+        found[-1].append(one)
+    return found
 
 
 def _simpler(decisions: Sequence[Decision], at: int) -> list[str | int]:

@@ -110,10 +110,15 @@ def run_tests(
                 break
     seconds = time.monotonic() - began_s
     if witness is not None and bounds.shrink_s > 0:
-        until_s = time.monotonic() + bounds.shrink_s
-        witness = shrunk(program, witness, lambda: time.monotonic() < until_s)
+        witness = shrunk_within(program, witness, bounds.shrink_s)
     complete = any(strategy.complete for strategy in chosen)
     return Report(runs, steps, seconds, longest, complete, frozenset(reached), missed(program, reached), witness)
+
+
+def shrunk_within(program: Program, witness: Witness, seconds: float) -> Witness:
+    """Return a witness of the same fault that is as small as could be found in so many seconds."""
+    until_s = time.monotonic() + seconds
+    return shrunk(program, witness, lambda: time.monotonic() < until_s)
 
 
 def missed(program: Program, reached: set[Reached]) -> tuple[Reached, ...]:
