@@ -97,6 +97,11 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki/testing/container_fixtures.py": "itests/containers/test_for_users.py",
     "libs/bokiqueue/bokiqueue_tools/drawing.py": "libs/tests/queue/test_page.py",
     "libs/bokiqueue/bokiqueue_tools/wording.py": "libs/tests/queue/test_commands.py",
+    "libs/bokirsm/bokirsm/testing/choices.py": "libs/tests/rsm/testing/test_leaks.py",
+    "libs/bokirsm/bokirsm/testing/clients.py": "libs/tests/rsm/testing/test_run.py",
+    "libs/bokirsm/bokirsm/testing/errors.py": "libs/tests/rsm/testing/test_decorator.py",
+    "libs/bokirsm/bokirsm/testing/pytest_plugin.py": "libs/tests/rsm/testing/test_decorator.py",
+    "libs/bokirsm/bokirsm/testing/story.py": "libs/tests/rsm/testing/test_witness.py",
     "libs/bokirsm/bokirsm_tools/simulated_machines.py": "libs/tests/rsm/test_simulated.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
@@ -173,6 +178,8 @@ MAY_USE_FILES: Final = {
     "logbook/boki/testing/containers.py": "asks /proc whose containers were left behind; blocks, as all of it",
     "spark/boki_spark/session.py": "writes the script that starts the wheel's Java",
     "libs/bokiflow/bokiflow_tools/replay_command.py": "a command: files of the user, before and after the event loop",
+    "libs/bokirsm/bokirsm/testing/pytest_plugin.py": "the edge of pytest: witnesses, before and after tests",
+    "libs/bokirsm/bokirsm_tools/testing_commands.py": "commands: files of the user, before and after the tests",
     "cli/": "the command is the edge: files of the user",
 }
 """Who may open files by themselves; everybody else has the Disk port. Ruff bans the rest of the machine, see pyproject.toml."""

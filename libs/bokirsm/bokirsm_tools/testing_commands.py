@@ -98,8 +98,7 @@ def _show(invocation: Invocation, one: RsmTest, report: Report, out: Path | None
         invocation.emit(facts)
     else:
         if report.witness is not None:
-            replays = f"again: boki rsm replay {out}" if out is not None else ""
-            write_line(text_of(report.witness, replay(one.program, report.witness).story, replays).encode())
+            write_line(text_of(report.witness, replay(one.program, report.witness).story).encode())
         ends = ", which are all that there are" if report.complete else ""
         write_line(f"{report.runs:,} runs{ends}; {report.steps:,} steps, {report.steps_per_second:,} a second".encode())
         for place in report.missed:

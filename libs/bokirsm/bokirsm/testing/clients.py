@@ -5,8 +5,8 @@
         rsm.start(transfers(rsm, account))        # another program, at the same time
         assert await rsm.ask(Balance().to(account)) == 100
 
-Each call is a step of the run, before which the tester may run machines and other programs. What a program does between its calls belongs to
-the step of the call before.
+Each call is a step of the run, before which the tester may run machines and other programs. What a program does between its calls belongs
+to the step of the call before.
 """
 
 from __future__ import annotations
@@ -219,7 +219,11 @@ class TestRsm:
     async def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> None:
         """Send events to machines, at once."""
         pairs = list(events)
-        await _call(lambda: [self._send(to, event, None) for to, event in pairs])
+        await _call(lambda: self._send_all(pairs))
+
+    def _send_all(self, events: Sequence[tuple[Ref[Any], Any]]) -> None:
+        for to, event in events:
+            self._send(to, event, None)
 
     def _send(self, to: Ref[Any], event: object, dedup_id: str | None) -> None:
         if to.group != self._run.group:

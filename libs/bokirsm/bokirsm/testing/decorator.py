@@ -84,7 +84,7 @@ class RsmTest:
         found = replay(self.program, witness)
         path = pytest_plugin.write_witness(self.name, witness.json()) if written else None
         replays = f"again: pytest … --rsm-replay={path}" if path is not None else ""
-        raise BugFound(text_of(witness, found.story, replays)) from (found.fault.__cause__ if found.fault else None)
+        raise BugFound(text_of(witness, found.story), replays) from (found.fault.__cause__ if found.fault else None)
 
 
 def rsm_test(

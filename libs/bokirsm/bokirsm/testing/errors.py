@@ -14,7 +14,15 @@ class Diverged(UsageError):
 
 
 class BugFound(AssertionError):
-    """A run of the tester found a fault of the program. Its text is the fault, the story of the run, and how to replay it."""
+    """A run of the tester found a fault of the program. Its text is the fault, the story of the run, and how to replay it.
+
+    Attributes:
+        story: the fault and the story.
+    """
+
+    def __init__(self, story: str, replays: str = "") -> None:
+        super().__init__(f"{story}\n\n{replays}" if replays else story)
+        self.story: Final = story
 
 
 class Fault(Exception):

@@ -59,7 +59,7 @@ class Handled:
 
 
 class _Again:
-    """One handler, which runs again."""
+    """A handler that runs again."""
 
     def __init__(self, handled: Handled, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
         self._handled: Final = handled

@@ -11,8 +11,8 @@
         def see(self, e: Answer) -> None:
             assert e.value == self.choose([0, 1])
 
-A mock machine may ask, gets the answers as events, and makes the choices of what it stands for. It never crashes, and is not checked for
-leaks: what it stands for is outside of the app.
+A mock machine may ask, gets the answers as events, and chooses by `choose`. It never crashes, and is not checked for leaks: it stands for
+something outside of the app.
 """
 
 from __future__ import annotations

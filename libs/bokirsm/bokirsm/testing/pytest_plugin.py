@@ -1,4 +1,4 @@
-"""`pytest --rsm-seed N` and `--rsm-replay FILE`, for tests under `rsm_test`. Found by pytest through the entry point `pytest11`.
+"""`pytest --rsm-seed N` and `--rsm-replay FILE`, for tests under `rsm_test`. Found by pytest through its entry point.
 
     pytest test_bank.py                         # a fault names the file of its witness
     pytest test_bank.py --rsm-replay=FILE       # that run again, alone

@@ -113,7 +113,7 @@ class TestedMachine(LaneMachine):
 
 
 class Run:
-    """One run of a program; see the module.
+    """A run of a program; see the module.
 
     Invariant: `_ready` has the machines whose `found` is not None, in the order in which they became ready.
 

@@ -20,6 +20,11 @@ from bokirsm.testing.witness import Witness, rerun, witness_of
 
 Size: TypeAlias = tuple[int, int, int]
 
+PAIRS: Final = 64
+"""Steps of a run from which two at a time are left out: an event, and what is done for it later."""
+SLIDES: Final = 4
+"""Parts of so many steps are left out at each place; larger ones one after the other."""
+
 
 def shrunk(program: Program, witness: Witness, goes_on: Callable[[], bool]) -> Witness:
     """Return a witness of the same fault that is as small as could be found while `goes_on` is true."""
@@ -87,12 +92,17 @@ class _Search:
                 steps = _steps(now)
                 yield [one for step in (*steps[:at], *steps[at + size :]) for one in step]
                 if self.best is now:
-                    at += size
+                    at += size if size > SLIDES else 1
             size //= 2
         for at in range(len(self.best)):
             for value in _simpler(self.best, at):
                 if at < len(self.best):
                     yield [*self.best[:at], Decision(self.best[at].kind, value), *self.best[at + 1 :]]
+        for at in range(min(len(_steps(self.best)), PAIRS)):
+            for other in range(at + 1, PAIRS):
+                steps = _steps(self.best)
+                if other < len(steps):
+                    yield [one for number, step in enumerate(steps) if number not in (at, other) for one in step]
 
 
 def _steps(decisions: Sequence[Decision]) -> list[list[Decision]]:

@@ -36,7 +36,7 @@ class Decision(NamedTuple):
 
     Attributes:
         kind: run: the machine, timer or client of the next step; pick: a random choice; crash: volatile state is lost before a handler.
-        value: the key of what runs, the number that was picked, or 1 for a crash.
+        value: the key of the machine, timer or client; the number that was picked, or 1 for a crash.
     """
 
     kind: Kind
@@ -284,7 +284,14 @@ class Scripted(Strategy):
         return self._checks
 
     def _take(self, kind: Kind) -> str | int | None:
-        """Return the value of the next decision if it is of a kind; else None, and it stays the next one."""
+        """Return the value of the next decision if it is of a kind; else None, and it stays the next one, unless it is a crash."""
+        while (
+            not self._strict
+            and kind == "pick"
+            and self._decisions[self._at : self._at + 1]
+            and self._decisions[self._at].kind == "crash"
+        ):
+            self._at += 1  # there is nothing to lose any more
         if self._at < len(self._decisions) and self._decisions[self._at].kind == kind:
             self._at += 1
             return self._decisions[self._at - 1].value

@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -101,7 +101,7 @@ def rerun(
         kind: of the fault that is looked for: handlers are checked if it is one of checks.
         strict: the decisions have to fit.
         fair: promises that are not kept are reported.
-        story: the story is told, which takes time.
+        story: keep the story, which takes time.
 
     Raises:
         Diverged: they do not fit.
@@ -166,10 +166,8 @@ def replay(program: Program, witness: Witness) -> Replayed:
     return found
 
 
-def text_of(witness: Witness, story: Story, replays: str = "") -> str:
-    """Return a fault with its story. `replays`: the command that repeats it."""
-    found: list[Any] = [witness.fault, ""]
+def text_of(witness: Witness, story: Story) -> str:
+    """Return a fault with its story."""
     smaller = f", made smaller from {witness.found_steps}" if witness.found_steps > witness.steps else ""
-    found.append(f"found by {witness.strategy}, seed {witness.seed}; its {witness.steps} steps{smaller}:")
-    found += story.lines
-    return "\n".join([*found, "", replays] if replays else found)
+    found = f"found by {witness.strategy}, seed {witness.seed}; its {witness.steps} steps{smaller}:"
+    return "\n".join([witness.fault, "", found, *story.lines])

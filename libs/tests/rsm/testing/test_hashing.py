@@ -32,7 +32,8 @@ def test_the_hash_of_a_text_is_that_of_the_process() -> None:
 
 
 def test_all_other_hashes_are_those_of_python() -> None:
-    own, ref, hashes = Own("a"), Ref("g", 1, "m"), Hashes()
+    own, hashes = Own("a"), Hashes()
+    ref: Ref[Any] = Ref("g", 1, "m")
     values: list[Any] = [7, 1.5, None, own, ref, frozenset({"a"})]
     before = [hash(one) for one in values]
     with hashes.instead():

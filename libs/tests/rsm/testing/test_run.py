@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bokirsm import App, Event, IdReused, Machine, NoSuchMachine, Refused, Register, State
+from bokirsm import App, Event, IdReused, Machine, NoSuchMachine, Ref, Refused, Register, State
 from bokirsm.testing import Exhaustive, Limits, Monitor, Program, Run, TestRsm, run_tests
 from bokirsm.testing.errors import Fault
 from libs.tests.rsm.testing.subjects import APP, Cell, Clock, Get, Go, Put, Stop, Tick, reported, two_writers
@@ -79,7 +79,8 @@ def test_a_run_ends_when_timers_alone_are_left_and_change_nothing() -> None:
 
 def test_an_error_in_a_handler_is_a_fault() -> None:
     async def main(rsm: TestRsm) -> None:
-        await rsm.send(await rsm.create(Poller), Put(3))
+        poller: Ref[Tick | Put] = await rsm.create(Poller)
+        await rsm.send(poller, Put(3))
 
     witness = run_tests(Program(App("p", [Poller]), main), Limits(8, 600)).witness
     assert witness is not None and witness.kind == "handler" and witness.place == "Poller run Put AssertionError"
@@ -113,11 +114,9 @@ def test_calls_of_programs_do_what_those_of_rsm_do(main: Callable[..., object]) 
     assert witness is None, witness.fault
 
 
-async def unanswered(rsm: TestRsm) -> None:
-    class Mute(Machine[Get]):
-        run = State(start=True, ignore=(Get,))
-
-    await rsm.ask(Get().to(await rsm.create(Cell, key="cell")))
+async def refuses(rsm: TestRsm) -> None:
+    cell: Ref[Get | Put | Stop] = await rsm.create(Cell, key="cell")
+    await rsm.ask(Get().to(cell))
 
 
 async def wrong(rsm: TestRsm) -> None:
@@ -134,7 +133,7 @@ async def sleeps(rsm: TestRsm) -> None:
     [
         (wrong, "client", "main raised AssertionError"),
         (sleeps, "client", "expected main to await calls of its TestRsm alone"),
-        (unanswered, "client", "main raised Refused: it is empty"),
+        (refuses, "client", "main raised Refused: it is empty"),
     ],
 )
 def test_a_program_that_fails_is_a_fault(main: Callable[..., object], kind: str, text: str) -> None:
