@@ -100,7 +100,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokirsm/bokirsm/testing/choices.py": "libs/tests/rsm/testing/test_leaks.py",
     "libs/bokirsm/bokirsm/testing/clients.py": "libs/tests/rsm/testing/test_run.py",
     "libs/bokirsm/bokirsm/testing/errors.py": "libs/tests/rsm/testing/test_decorator.py",
-    "libs/bokirsm/bokirsm/testing/pytest_plugin.py": "libs/tests/rsm/testing/test_decorator.py",
     "libs/bokirsm/bokirsm/testing/story.py": "libs/tests/rsm/testing/test_witness.py",
     "libs/bokirsm/bokirsm_tools/simulated_machines.py": "libs/tests/rsm/test_simulated.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",

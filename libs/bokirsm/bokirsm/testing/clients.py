@@ -26,7 +26,7 @@ from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
 from bokirsm.machine.values import Codec, Question, answer_type, canonical, codec_of, digest_of
 from bokirsm.model.events import Message, Reply
-from bokirsm.testing.errors import Fault
+from bokirsm.testing.errors import Diverged, Fault
 
 F = TypeVar("F")
 R = TypeVar("R")
@@ -107,7 +107,7 @@ class TestClient:
         except StopIteration:
             self.ended = True
             return
-        except Fault:
+        except (Diverged, Fault):
             raise
         except Exception as raised:
             self.ended = True

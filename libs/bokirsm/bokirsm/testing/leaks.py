@@ -23,6 +23,10 @@ from bokirsm.testing.story import commit_text
 
 _BEGAN: Final = "its handler ran again on the same state, with the same choices"
 
+_OF_PYTHON: Final = "random, time or ids of Python, or the order of a set"
+_CHARS: Final = 500
+"""Characters of what a handler did, in a fault."""
+
 
 class Handled:
     """A handler that is to be checked: what it gets, from before it runs.
@@ -92,15 +96,17 @@ def check_again(handled: Handled, commit: Commit, choices: StepChoices, tokens: 
     if handled.copied:
         found = again.run(handled.without(""), elsewhere=False)
         if found != commit:
-            raise _fault(
-                handled, "uncontrolled", _BEGAN, "random, time or ids of Python, or the order of a set", commit, found
-            )
+            raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, commit, found)
     found = again.run({}, elsewhere=True)
     if found == commit:
         return
     if again.run({}, elsewhere=False) == commit:
         began = f"{_BEGAN} in another process"
         raise _fault(handled, "uncontrolled", began, "the hash of a text, which differs in each process", commit, found)
+    if not handled.declaration.volatiles or (
+        handled.copied and again.run(handled.without(""), elsewhere=False) != commit
+    ):
+        raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, commit, found)
     fields = [name for name in handled.volatile if again.run(handled.without(name), elsewhere=False) != commit]
     named = ", ".join(fields) or ", ".join(handled.declaration.volatiles)
     raise _fault(handled, "leak", f"{_BEGAN} after a crash", f"the volatile field {named}", commit, found, named)
@@ -113,11 +119,13 @@ def _fault(
     first = commit_text(commit) or "nothing"
     second = found if isinstance(found, str) else commit_text(found) or "nothing"
     if first == second:
-        first, second = (
-            repr(msgspec.to_builtins(one) if isinstance(one, Commit) else one)[:400] for one in (commit, found)
-        )
+        first, second = (repr(msgspec.to_builtins(one) if isinstance(one, Commit) else one) for one in (commit, found))
     text = (
         f"{machine} at {event}: {began}, and did otherwise. What it stores and sends depends on {cause}\n"
-        f"  first:  {first}\n  then:   {second}"
+        f"  first:  {_cut(first)}\n  then:   {_cut(second)}"
     )
     return Fault(kind, f"{machine} {event} {field}".strip(), text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CHARS else f"{text[: _CHARS - 1]}…"

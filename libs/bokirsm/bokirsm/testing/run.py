@@ -104,12 +104,10 @@ class TestedMachine(LaneMachine):
         """Return the timer that fires next; None if there is none, or it has fired and waits."""
         if self.state is None or not self.state.timers:
             return None
-        waiting = {item.name for item in (*self.inbox, *self.deferred) if isinstance(item, Firing)}
-        timers = [one for name, one in self.state.timers.items() if name not in waiting]
-        if not timers:
-            return None
-        first = min(timers, key=lambda one: (one.due_ms, one.name))
-        return Firing(first.name, TimerTimes(first.set_ms, first.due_ms, first.k))
+        waiting = {item for item in (*self.inbox, *self.deferred) if isinstance(item, Firing)}
+        fires = [Firing(one.name, TimerTimes(one.set_ms, one.due_ms, one.k)) for one in self.state.timers.values()]
+        left = [one for one in fires if one not in waiting]
+        return min(left, key=lambda one: (one.times.due_ms, one.name)) if left else None
 
 
 class Run:
@@ -240,7 +238,7 @@ class Run:
                 "stuck", one.name, f"{one.name} waits for the answer to {one.waits}, and nothing is left to handle"
             )
         for monitor in self._monitors:
-            if monitor.heat and (self.quiet or self._strategy.fair_from is not None):
+            if monitor.heat and self.quiet:
                 raise Fault(
                     "liveness", type(monitor).__name__, f"{type(monitor).__name__} is hot at the end: {monitor.heat}"
                 )
@@ -404,7 +402,7 @@ class Run:
 
     def _handled(self, machine: TestedMachine, declaration: Declaration, state: MachineState, work: Work) -> Commit:
         self.choices.begin()
-        world = World(machine.ref, self._now_ms, self._tokens, self.choices, self._announced)
+        world = World(machine.ref, self._now_ms, self._tokens, choices=self.choices, announced=self._announced)
         self._hashes.process = machine.crashes
         checks = self._program.leaks and not machine.is_mock and self._strategy.check()
         handled = Handled(declaration, state, machine.volatile, work, world, self._tokens.count) if checks else None

@@ -28,6 +28,8 @@ SLIDES: Final = 4
 
 def shrunk(program: Program, witness: Witness, goes_on: Callable[[], bool]) -> Witness:
     """Return a witness of the same fault that is as small as could be found while `goes_on` is true."""
+    if not witness.digest:
+        return witness
     search = _Search(program, witness)
     while search.improves(goes_on):
         pass
@@ -39,7 +41,7 @@ def shrunk(program: Program, witness: Witness, goes_on: Callable[[], bool]) -> W
         Fault(witness.kind, witness.place, witness.fault),
         strategy=witness.strategy,
         seed=witness.seed,
-        fair=witness.fair,
+        fair_from=witness.fair_from,
         found_steps=witness.found_steps,
     )
     return msgspec.structs.replace(made, test=witness.test)
@@ -70,7 +72,7 @@ class _Search:
     def _try(self, decisions: Sequence[Decision]) -> None:
         one = self._witness
         try:
-            found = rerun(self._program, decisions, one.kind, strict=False, fair=one.fair, story=False)
+            found = rerun(self._program, decisions, one.kind, strict=False, fair_from=one.fair_from, story=False)
         except Diverged:
             return
         if found.fault is None or found.fault.same != (one.kind, one.place):

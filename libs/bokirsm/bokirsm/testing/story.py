@@ -15,6 +15,7 @@ from bokirsm.model.machine_state import MachineState
 
 CHARS: Final = 100
 """Characters of a value."""
+LINE_CHARS: Final = 1_000
 
 
 class Story:
@@ -58,7 +59,8 @@ class Story:
         self._hash.update(msgspec.msgpack.encode(commit))
         text = commit_text(commit)
         if text and self.lines:
-            self.lines[-1] += f": {text}"
+            line = f"{self.lines[-1]}: {text}"
+            self.lines[-1] = line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
 
     def sent(self, message: Message) -> None:
         """Note a message on its way to an inbox."""

@@ -237,14 +237,16 @@ class Scripted(Strategy):
     name = "replay"
     fair_from = None
 
-    def __init__(self, decisions: Sequence[Decision], *, strict: bool, checks: bool, fair: bool = False) -> None:
-        """Take the decisions. `checks`: each handler runs again as a check. `fair`: promises that are not kept are reported."""
+    def __init__(
+        self, decisions: Sequence[Decision], *, strict: bool, checks: bool, fair_from: int | None = None
+    ) -> None:
+        """Take the decisions. `checks`: each handler runs again as a check. `fair_from`: as of the strategy that made them."""
         self._decisions: Final = decisions
         self._strict: Final = strict
         self._checks: Final = checks
         self._at = 0
         self._last = ""
-        self.fair_from = 0 if fair else None
+        self.fair_from = fair_from
 
     def begin(self, seed: int) -> None:
         """Begin with the first decision."""

@@ -98,7 +98,7 @@ def run_tests(
                 fault,
                 strategy=strategy.name,
                 seed=seed + runs,
-                fair=strategy.fair_from is not None,
+                fair_from=strategy.fair_from,
             )
         runs, steps, longest = runs + 1, steps + run.steps, max(longest, run.steps)
         reached |= run.reached

@@ -6,9 +6,9 @@
 | test | the test, as `module:function`; "" if it is not known |
 | app | its name |
 | strategy, seed | of the run that found the fault |
-| fair | promises that are not kept are faults in its runs |
+| fair_from | promises that are not kept are faults from this step on; null: never |
 | kind, place, fault | of the fault: see `Fault` |
-| digest | of all that the run decided and did |
+| digest | of all that the run decided and did; empty if it cannot be repeated, since it makes choices of its own |
 | steps | of the run |
 | decisions | each `["run", key]`, `["pick", number]` or `["crash", 0 or 1]` |
 | found_steps | of the run that found it, before it was made smaller |
@@ -43,7 +43,7 @@ class Witness(msgspec.Struct, frozen=True):
     steps: int
     decisions: list[tuple[Kind, str | int]]
     found_steps: int
-    fair: bool = False
+    fair_from: int | None = None
     test: str = ""
     version: int = VERSION
 
@@ -91,7 +91,13 @@ class Replayed(NamedTuple):
 
 
 def rerun(
-    program: Program, decisions: Sequence[Decision], kind: str, *, strict: bool, fair: bool, story: bool = True
+    program: Program,
+    decisions: Sequence[Decision],
+    kind: str,
+    *,
+    strict: bool,
+    fair_from: int | None,
+    story: bool = True,
 ) -> Replayed:
     """Run a program by a script.
 
@@ -100,13 +106,13 @@ def rerun(
         decisions: the script.
         kind: of the fault that is looked for: handlers are checked if it is one of checks.
         strict: the decisions have to fit.
-        fair: promises that are not kept are reported.
+        fair_from: the step from which promises that are not kept are reported.
         story: keep the story, which takes time.
 
     Raises:
         Diverged: they do not fit.
     """
-    strategy = Scripted(decisions, strict=strict, checks=kind in ("leak", "uncontrolled"), fair=fair)
+    strategy = Scripted(decisions, strict=strict, checks=kind in ("leak", "uncontrolled"), fair_from=fair_from)
     strategy.begin(0)
     told = Story()
     run = Run(program, strategy, story=told if story else None)
@@ -124,18 +130,27 @@ def witness_of(
     *,
     strategy: str,
     seed: int,
-    fair: bool,
+    fair_from: int | None,
     found_steps: int = 0,
 ) -> Witness:
-    """Return the witness of a fault. The run is repeated, which has to find it again.
+    """Return the witness of a fault. The run is repeated, and has to find it again, unless the fault is that it makes choices of its own.
 
     Raises:
         Diverged: it does not.
     """
-    again = rerun(program, decisions, fault.kind, strict=True, fair=fair)
-    if again.fault is None or again.fault.kind != fault.kind:
-        found = "no fault" if again.fault is None else again.fault.text
+    again = Replayed(fault, list(decisions), Story(), sum(one.kind == "run" for one in decisions))
+    found = "no fault"
+    try:
+        repeated = rerun(program, decisions, fault.kind, strict=True, fair_from=fair_from)
+        if repeated.fault is not None:
+            found = repeated.fault.text
+    except Diverged as diverged:
+        repeated, found = None, str(diverged)
+    if repeated is not None and repeated.fault is not None and repeated.fault.kind == fault.kind:
+        again = repeated
+    elif fault.kind != "uncontrolled":
         raise Diverged(f"expected the run to find its fault again, found {found}. The fault was: {fault.text}")
+    assert again.fault is not None
     return Witness(
         program.app.name,
         strategy,
@@ -143,21 +158,23 @@ def witness_of(
         again.fault.kind,
         again.fault.place,
         again.fault.text,
-        again.story.digest,
+        again.story.digest if again is repeated else "",
         again.steps,
         [(one.kind, one.value) for one in again.decisions],
         found_steps or again.steps,
-        fair,
+        fair_from,
     )
 
 
 def replay(program: Program, witness: Witness) -> Replayed:
-    """Repeat the run of a witness, bit for bit.
+    """Repeat the run of a witness, bit for bit. One without digest cannot be repeated: its fault is returned, without a story.
 
     Raises:
         Diverged: the program has changed: it took other decisions, or did otherwise.
     """
-    found = rerun(program, witness.script, witness.kind, strict=True, fair=witness.fair)
+    if not witness.digest:
+        return Replayed(Fault(witness.kind, witness.place, witness.fault), witness.script, Story(), witness.steps)
+    found = rerun(program, witness.script, witness.kind, strict=True, fair_from=witness.fair_from)
     if found.story.digest != witness.digest:
         raise Diverged(
             f"expected the run of the witness, with digest {witness.digest}, found {found.story.digest}: the program has changed"

@@ -113,5 +113,23 @@ def test_a_choice_that_is_not_controlled_is_found(cls: type[Machine[Put]], cause
     program = Program(App("c", [cls]), main)
     witness = run_tests(program, LIMITS).witness
     assert witness is not None and witness.kind == "uncontrolled" and cause in witness.fault
-    if cls is Hashes:
-        assert replay(program, witness).fault is not None
+    assert replay(program, witness).fault is not None
+
+
+class Wild(Machine[Put]):
+    run = State(start=True)
+
+    @run.on(Put)
+    def put(self, e: Put) -> None:
+        for _ in range(random.randrange(100)):
+            self.send(self.me, Put(self.random.below(3)))
+
+
+def test_a_run_that_cannot_be_repeated_has_a_witness_without_a_story() -> None:
+    async def main(rsm: TestRsm) -> None:
+        await rsm.send(await rsm.create(Wild), Put(1))
+
+    program = Program(App("w", [Wild]), main, steps=50)
+    witness = run_tests(program, Limits(100, 600)).witness
+    assert witness is not None and witness.kind == "uncontrolled"
+    assert replay(program, witness).fault is not None

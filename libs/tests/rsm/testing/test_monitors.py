@@ -107,8 +107,8 @@ def test_a_promise_that_is_not_kept_is_a_fault_of_a_fair_run() -> None:
 def test_a_run_that_is_not_fair_reports_no_promise() -> None:
     program = Program(App("g", [Player]), game, [Ends], steps=400)
     assert run_tests(program, Limits(2, 600, shrink_s=0), strategies=[Exhaustive()]).witness is None
-    later = run_tests(program._replace(steps=10_500), Limits(2, 600, shrink_s=0), strategies=[Delays()]).witness
-    assert later is not None, "it is fair in the end, and the monitor is hot there"
+    later = run_tests(program._replace(steps=20_010), Limits(2, 600, shrink_s=0), strategies=[Delays()]).witness
+    assert later is not None and later.fair_from == 10_000 and later.steps > 20_000, "it is fair in the end"
 
 
 def test_a_monitor_that_is_hot_at_the_end_is_a_fault_of_any_run() -> None:

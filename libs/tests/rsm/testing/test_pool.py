@@ -10,7 +10,10 @@ from libs.tests.rsm.testing.pool import DeafPool, ForgetfulPool, VolatilePool, p
 
 BUGS: dict[str, tuple[Program, set[str]]] = {
     "no creating count": (pools(ForgetfulPool), {"ScaledToGoal.announced"}),
-    "volatile created count": (pools(VolatilePool, deletes=False), {"ScaledToGoal.announced", "ReachesItsSize.ended", "VolatilePool"}),
+    "volatile created count": (
+        pools(VolatilePool, deletes=False),
+        {"ScaledToGoal.announced", "ReachesItsSize.ended", "VolatilePool"},
+    ),
     "lost deleted": (pools(DeafPool), {"DeletedIsDisposed", "_delete"}),
 }
 
