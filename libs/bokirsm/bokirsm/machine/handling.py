@@ -104,7 +104,7 @@ class World(NamedTuple):
         plugins: those of the app, by stored name.
         book: of the machine; None if that is not known.
         choices: makes the choices instead, for a tester that decides them; None for choices by `tokens`.
-        announced: gets the events that the handler announces to monitors; None if no monitor observes them.
+        announced: gets the events that the handler announced to monitors, with its commit; None if no monitor observes them.
     """
 
     me: Ref[Any]
@@ -220,7 +220,8 @@ class Handling:
     def __init__(self, declaration: Declaration, state: MachineState, volatile: dict[str, Any], world: World) -> None:
         self.me: Final = world.me
         self.choices: Final = world.choices or Choices(world.tokens)
-        self._announced: Final = world.announced
+        self._monitored: Final = world.announced
+        self._announced: Final[list[Event]] = []
         self._tokens: Final = world.tokens
         self._plugins: Final = world.plugins
         self._book: Final = world.book
@@ -266,6 +267,8 @@ class Handling:
             self._commit(creates=work.creates), Beside(tuple(self._outputs), tuple(self._parts)), tuple(self._loose)
         )
         _check_fits(handled)
+        if self._monitored is not None:
+            self._monitored.extend(self._announced)
         return handled
 
     def refused(self, work: Work, refused: Refused) -> Commit:
@@ -522,8 +525,7 @@ class Handling:
         """Tell monitors about an event."""
         if not isinstance(event, Event):
             raise WrongCall(f"expected an event to announce, found {event!r:.80}")
-        if self._announced is not None:
-            self._announced.append(event)
+        self._announced.append(event)
 
     def halt(self) -> None:
         """End the machine after this handler."""

@@ -25,7 +25,7 @@ _BEGAN: Final = "its handler ran again on the same state, with the same choices"
 
 _OF_PYTHON: Final = "random, time or ids of Python, or the order of a set"
 _CHARS: Final = 500
-"""Characters of what a handler did, in a fault."""
+"""Characters of the effects of a handler in the text of a fault."""
 
 
 class Handled:

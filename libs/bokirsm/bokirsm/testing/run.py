@@ -315,11 +315,14 @@ class Run:
         """Return the declaration of a class of the app, or of a mock machine, whose instances may be created then.
 
         Raises:
-            InvalidArgument: it is a class of machines of another app.
+            InvalidArgument: it is a class of machines of another app, or a mock machine with the name of another class.
         """
         if not issubclass(cls, Mock):
             return self._program.app.declaration(cls)
-        return self._kinds.setdefault(cls.declaration.kind, cls.declaration)
+        found = self._kinds.setdefault(cls.declaration.kind, cls.declaration)
+        if found is not cls.declaration:
+            raise InvalidArgument(f"expected a mock machine with a name of its own, found {found.kind} for two classes")
+        return found
 
     def _declare(self, machine: TestedMachine, kind: str) -> None:
         declaration = self._kinds.get(kind)
@@ -371,8 +374,7 @@ class Run:
         firing = machine.due()
         assert firing is not None, "only timers that may fire are options"
         self._now_ms = max(self._now_ms, firing.times.due_ms)
-        if machine.found is not None:
-            machine.found = None
+        machine.found = None
         machine.inbox.appendleft(firing)
         self._find(machine)
         if machine.found is not None and machine.found.item is firing:

@@ -394,6 +394,11 @@ class Fixed(Choices):
         return bound - 1
 
 
+class Five(Choices):
+    def below(self, bound: int) -> int:
+        return min(5, bound - 1)
+
+
 class Chooser(Machine[Never]):
     chosen: Register[list[int]] = Register([])
     run = State(start=True)
@@ -402,6 +407,8 @@ class Chooser(Machine[Never]):
     def choose(self, e: Never) -> None:
         self.chosen = [self.random.below(7), self.random.choice([1, 2, 3])]
         self.announce(e)
+        if self.chosen[0] == 5:
+            raise ValueError("five")
 
 
 def test_a_tester_makes_the_choices_of_a_handler_and_hears_announcements() -> None:
@@ -412,6 +419,10 @@ def test_a_tester_makes_the_choices_of_a_handler_and_hears_announcements() -> No
     commit = handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), world)
     assert commit.registers == {"chosen": encode([6, 3])} and announced == [Never()]
     handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), World(TOP, 1_000, tokens))  # nobody listens
+    five = World(TOP, 1_000, tokens, Five(tokens), announced)
+    with pytest.raises(HandlerFailed, match="five"):
+        handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), five)
+    assert announced == [Never()], "a handler that failed announced nothing"
     never: Any = "no event"
     now = Handling(Chooser.declaration, state, {}, World(TOP, 1_000, tokens))
     with pytest.raises(WrongCall, match="expected an event to announce"):
