@@ -23,7 +23,7 @@ from bokirsm.testing.story import commit_text
 
 _BEGAN: Final = "its handler ran again on the same state, with the same choices"
 
-_OF_PYTHON: Final = "random, time or ids of Python, or the order of a set"
+_OF_PYTHON: Final = "random, time or ids of Python"
 _CHARS: Final = 500
 """Characters of the effects of a handler in the text of a fault."""
 

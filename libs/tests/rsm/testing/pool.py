@@ -326,7 +326,7 @@ class ForgetfulPool(Pool):
 class VolatilePool(Pool):
     """A pool that counts the resources that are ready in memory."""
 
-    created: Volatile[int] = Volatile(int)
+    created: Volatile[int] = Volatile(int)  # pyright: ignore[reportIncompatibleVariableOverride]  # that is the bug
 
 
 class SilentManager(ResourceManager):
