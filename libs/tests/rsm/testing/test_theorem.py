@@ -1,12 +1,13 @@
 """Theorem 3.1 of the paper on tiny programs: crashes add no trace, and the tester's DFS finds exactly the traces of the paper's rules.
 
-Those of a host, on a cluster in memory, are among them.
+Those of hosts, which die at any operation, are among them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from boki import Book
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
+from bokilib.ports import BookPort
+from bokilib.testing import crash_everywhere, while_alive
 from bokirsm import App, Event, Host, Machine, Ref, Register, State, Volatile
 from bokirsm.machine.declaration import Declaration
 from bokirsm.model.events import PICKER, Commit, messages_of
@@ -43,6 +47,7 @@ from libs.tests.oracles.small_rsm import (
     trace_of,
     traces,
 )
+from libs.tests.rsm.test_faults import surely
 from libs.tests.rsm.traces import records_of
 
 SINK = Class((), (), ())
@@ -301,16 +306,17 @@ def test_a_record_has_no_run_in_which_its_events_arrive_apart() -> None:
     assert traces_of(CROSSING, crashes=False) == together
 
 
-async def trace_of_host(program: SmallProgram, cluster: MemoryCluster) -> Trace:
-    """Return the trace of the machines of a host, read from the log once each event was taken."""
-    subject, told = machines_of(program), Traces()
-    book = (await cluster.connect()).book("b")
-    async with Host(subject.app, book, name="host", stuck_after_s=None) as host:
-        made = [(id, cls) for id, cls in program.machines.items() if id != "sink"]
-        refs = {id: await host.create(CLASSES[cls], key=id, near=NEAR) for id, cls in made}
-        await host.rsm.send_many([(refs[to], Msg("env", kind, payload)) for to, kind, payload in program.events])
-        while await _waiting(book):
-            await let_pass(0.01)
+async def begin(host: Host, program: SmallProgram) -> None:
+    """Create the machines and send the first events, once, however often this is called."""
+    made = [(id, cls) for id, cls in program.machines.items() if id != "sink"]
+    refs = {id: await surely(partial(host.create, CLASSES[cls], key=id, near=NEAR)) for id, cls in made}
+    for number, (to, kind, payload) in enumerate(program.events):
+        await surely(partial(host.send, refs[to], Msg("env", kind, payload), dedup_id=f"event-{number}"))
+
+
+async def trace_in(book: Book) -> Trace:
+    """Return the trace of the machines of a book."""
+    told = Traces()
     async for seqnum, envelope in records_of(book):
         for event in PICKER.of(seqnum, envelope):
             if isinstance(event, Commit):
@@ -319,16 +325,51 @@ async def trace_of_host(program: SmallProgram, cluster: MemoryCluster) -> Trace:
 
 
 async def _waiting(book: Book) -> int:
-    """Return the number of messages that no machine has taken."""
-    sent = taken = 0
+    """Return the number of messages that no machine has taken. Those with an id count once."""
+    sent, taken = set[object](), 0
     async for seqnum, envelope in records_of(book):
         events = PICKER.of(seqnum, envelope)
-        sent += len(list(messages_of(events)))
+        sent |= {(one.to, one.dedup) if one.dedup else (seqnum, number) for number, one in messages_of(events)}
         taken += sum(len(one.took) for one in events if isinstance(one, Commit))
-    return sent - taken
+    return len(sent) - taken
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, "crossing"])
+ON_HOSTS = {**{name: one for name, one in PROGRAMS.items() if name != "children"}, "crossing": CROSSING}
+"""Programs whose machines get their first events from programs, and all others from machines, so that the first may come one by one."""
+
+
+@pytest.mark.parametrize("name", ON_HOSTS)
 async def test_the_trace_of_a_host_is_among_them(name: str, cluster: MemoryCluster) -> None:
-    program = PROGRAMS.get(name, CROSSING)
-    assert await trace_of_host(program, cluster) in traces(program, crashes=False, records=True)
+    program = ON_HOSTS[name]
+    app, book = machines_of(program).app, (await cluster.connect()).book("b")
+    async with Host(app, book, name="host", stuck_after_s=None) as host:
+        await begin(host, program)
+        while await _waiting(book):
+            await let_pass(0.01)
+    assert await trace_in(book) in traces(program, crashes=False, records=True)
+
+
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("two senders", "choices", "crossing")]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["harmless memory", *NIGHTLY])
+def test_the_trace_of_hosts_that_die_at_any_operation_is_among_them(name: str) -> None:
+    program = ON_HOSTS[name]
+    app, expected = machines_of(program).app, traces(program, crashes=False, records=True)
+
+    async def run(book: BookPort) -> None:
+        async with Host(app, book, name="host", lease_s=1.0, stuck_after_s=None) as host:
+            await begin(host, program)
+            await let_pass(2)  # the lease of a host that died, and what its machines had to do
+
+    async def check(book: Book) -> None:
+        assert not await _waiting(book) and await trace_in(book) in expected
+
+    @in_virtual_time
+    async def explore() -> None:
+        alive = lambda book: while_alive(book, run(book))  # noqa: E731
+        explored = await crash_everywhere(alive, alive, check, clock=LoopClock())
+        assert explored.operations > 10 and explored.runs > 20
+
+    explore()
