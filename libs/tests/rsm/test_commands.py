@@ -297,4 +297,5 @@ def test_the_command_is_an_entry_point() -> None:
     group = CommandGroup("boki")
     commands.register(group)
     assert isinstance(group.commands["rsm"], CommandGroup)
-    assert list(group.commands["rsm"].commands) == ["ls", "show", "timeline", "resume", "skip"]
+    of_books = ["ls", "show", "timeline", "resume", "skip"]
+    assert list(group.commands["rsm"].commands) == [*of_books, "test", "replay", "shrink"]
