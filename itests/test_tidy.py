@@ -177,7 +177,7 @@ MAY_USE_FILES: Final = {
     "logbook/boki/testing/containers.py": "asks /proc whose containers were left behind; blocks, as all of it",
     "spark/boki_spark/session.py": "writes the script that starts the wheel's Java",
     "libs/bokiflow/bokiflow_tools/replay_command.py": "a command: files of the user, before and after the event loop",
-    "libs/bokirsm/bokirsm/testing/pytest_plugin.py": "the edge of pytest: witnesses, before and after tests",
+    "libs/bokirsm/bokirsm/testing/decorator.py": "the edge of pytest: witnesses, before and after tests",
     "libs/bokirsm/bokirsm_tools/testing_commands.py": "commands: files of the user, before and after the tests",
     "cli/": "the command is the edge: files of the user",
 }

@@ -10,14 +10,15 @@ def test_much(report: Report) -> None: ...               # with a program; gets 
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokirsm.machine.app import App
-from bokirsm.testing import pytest_plugin
 from bokirsm.testing.clients import Main
 from bokirsm.testing.errors import BugFound
 from bokirsm.testing.mocks import Mock
@@ -53,22 +54,22 @@ class RsmTest:
         self._strategies: Final = strategies
         self._then: Final = then
 
-    def run(self) -> None:
-        """Run the test as pytest's options say.
+    def run(self, config: Any = None) -> None:
+        """Run the test as the options of pytest say. `config`: of pytest; None without it.
 
         Raises:
             BugFound: a run found a fault.
         """
-        given, seed = pytest_plugin.chosen_witness(), pytest_plugin.chosen_seed()
-        if given is not None:
-            witness = parse_witness(given)
+        seed, replays = _option(config, "--rsm-seed"), _option(config, "--rsm-replay")
+        if replays is not None:
+            witness = parse_witness(Path(replays).read_bytes())
             if witness.test in ("", self.name):
-                self._fail(witness, written=False)
+                self._fail(witness, None)
             return
         limits = self.limits if seed is None else self.limits._replace(iterations=1)
         report = self.report(limits, self.seed if seed is None else seed)
         if report.witness is not None:
-            self._fail(report.witness, written=True)
+            self._fail(report.witness, config)
         elif self._then is not None and seed is None:
             self._then(report)
 
@@ -80,11 +81,25 @@ class RsmTest:
             return found
         return found._replace(witness=msgspec.structs.replace(found.witness, test=self.name))
 
-    def _fail(self, witness: Witness, *, written: bool) -> None:
+    def _fail(self, witness: Witness, config: Any) -> None:
+        """Raise the fault of a witness, which is written if there is a pytest."""
         found = replay(self.program, witness)
-        path = pytest_plugin.write_witness(self.name, witness.json()) if written else None
-        replays = f"again: pytest … --rsm-replay={path}" if path is not None else ""
+        replays = "" if config is None else f"again: pytest … --rsm-replay={_write(config, self.name, witness.json())}"
         raise BugFound(text_of(witness, found.story), replays) from (found.fault.__cause__ if found.fault else None)
+
+
+def _option(config: Any, name: str) -> Any:
+    """Return an option of pytest (`bokirsm_tools.pytest_plugin`); None if it is not given."""
+    return None if config is None else config.getoption(name, default=None)
+
+
+def _write(config: Any, test: str, data: bytes) -> str:
+    """Write a witness to the cache of pytest, or to a new directory if that is off. Return its path."""
+    cache = getattr(config, "cache", None)
+    directory = Path(str(cache.mkdir("rsm"))) if cache is not None else Path(tempfile.mkdtemp(prefix="rsm-"))
+    path = directory / f"{test.replace(':', '.')}.json"
+    path.write_bytes(data)
+    return str(path)
 
 
 def rsm_test(
@@ -99,7 +114,7 @@ def rsm_test(
     leaks: bool = True,
     seed: int = 1,
     strategies: Callable[[], list[Strategy]] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[[], None]]:
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a test of a function.
 
     Args:
@@ -115,7 +130,7 @@ def rsm_test(
         strategies: returns those that decide the runs in turn; by default `portfolio`.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[[], None]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         program = main if main is not None else function
         if not inspect.iscoroutinefunction(program):
             raise InvalidArgument(
@@ -126,11 +141,13 @@ def rsm_test(
         then = function if main is not None else None
         test = RsmTest(subject, Limits(iterations, seconds), name, seed, strategies, then)
 
-        def run() -> None:
-            test.run()
+        def run(pytestconfig: Any = None) -> None:
+            test.run(pytestconfig)
 
         run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
         run.__doc__ = function.__doc__
+        parameter = inspect.Parameter("pytestconfig", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        run.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]  # a fixture, which has no default
         run.rsm_test = test  # type: ignore[attr-defined]  # `boki rsm test` finds the test by it
         return run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boki_common.errors import InvalidArgument
-from bokirsm.testing import BugFound, Limits, Program, Report, TestRsm, pytest_plugin, rsm_test
+from bokirsm.testing import BugFound, Limits, Program, Report, TestRsm, parse_witness, rsm_test
 from bokirsm.testing.decorator import rsm_test_of
 from libs.tests.rsm.testing.subjects import APP, two_writers
 from libs.tests.rsm.testing.test_witness import NoFour
@@ -31,8 +31,7 @@ async def _wrong(rsm: TestRsm) -> None:
     await two_writers(rsm)
 
 
-def test_a_fault_fails_the_test_with_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytest_plugin, "_chosen", {})
+def test_a_fault_fails_the_test_with_its_story() -> None:
     with pytest.raises(BugFound, match="3 came before 1") as raised:
         _wrong()
     assert isinstance(raised.value.__cause__, AssertionError), "the error of the monitor, with its stack"
@@ -40,40 +39,29 @@ def test_a_fault_fails_the_test_with_its_story(monkeypatch: pytest.MonkeyPatch) 
 
 
 class FakeConfig:
-    """The part of pytest's configuration that the plugin reads."""
+    """The part of pytest's configuration that tests read."""
 
     def __init__(self, **options: object) -> None:
         self.options = options
 
-    def getoption(self, name: str) -> object:
-        return self.options.get(name)
-
-
-@pytest.fixture(autouse=True)
-def _options_of_this_run_again() -> object:
-    before = dict(pytest_plugin._chosen)
-    yield
-    pytest_plugin._chosen.clear()
-    pytest_plugin._chosen.update(before)
+    def getoption(self, name: str, default: object = None) -> object:
+        return self.options.get(name, default)
 
 
 def test_the_witness_is_written_and_replayed() -> None:
-    pytest_plugin.pytest_configure(FakeConfig())
     with pytest.raises(BugFound, match="again: pytest … --rsm-replay=") as raised:
-        _wrong()
+        _wrong(FakeConfig())
     path = str(raised.value).rpartition("--rsm-replay=")[2]
-    pytest_plugin.pytest_configure(FakeConfig(**{"--rsm-replay": path}))
-    assert pytest_plugin.chosen_witness() == Path(path).read_bytes()
+    assert parse_witness(Path(path).read_bytes()).test.endswith("test_decorator:_wrong")
+    replays = FakeConfig(**{"--rsm-replay": path})
     with pytest.raises(BugFound) as again:
-        _wrong()
-    assert str(again.value) == str(raised.value).rpartition("\n\nagain:")[0]
-    test_a_program_is_a_test()  # the witness is of another test: nothing runs
+        _wrong(replays)
+    assert str(again.value) == raised.value.story
+    test_a_program_is_a_test(replays)  # the witness is of another test: nothing runs
 
 
 def test_a_seed_runs_alone() -> None:
-    pytest_plugin.pytest_configure(FakeConfig(**{"--rsm-seed": 17}))
-    assert pytest_plugin.chosen_seed() == 17
-    test_a_function_gets_the_report()  # whose runs would be 1
+    test_a_function_gets_the_report(FakeConfig(**{"--rsm-seed": 17}))  # whose runs would be 1
 
 
 def test_what_is_no_test_is_refused() -> None:

@@ -45,7 +45,7 @@ async def test_order(rsm):
 async def test_other(rsm):
     print("ran the other")
 """
-NAME = "bokirsm.testing.pytest_plugin"
+NAME = "bokirsm_tools.pytest_plugin"
 
 
 def pytest_of(folder: Path, *options: str, hash_seed: str = "0") -> str:
