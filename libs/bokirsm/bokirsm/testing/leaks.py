@@ -13,13 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from bokirsm.machine.declaration import Declaration
-from bokirsm.machine.handling import HandlerFailed, Work, World, handle
-from bokirsm.model.events import Commit
+from bokirsm.machine.handling import Handled, HandlerFailed, Work, World, handle
 from bokirsm.model.machine_state import MachineState
 from bokirsm.testing.choices import RunTokens, StepChoices
 from bokirsm.testing.errors import Fault
 from bokirsm.testing.hashing import Hashes
-from bokirsm.testing.story import commit_text
+from bokirsm.testing.story import effects_text
 
 _BEGAN: Final = "its handler ran again on the same state, with the same choices"
 
@@ -28,7 +27,7 @@ _CHARS: Final = 500
 """Characters of the effects of a handler in the text of a fault."""
 
 
-class Handled:
+class Checked:
     """A handler that is to be checked: what it gets, from before it runs.
 
     Attributes:
@@ -65,15 +64,15 @@ class Handled:
 class _Again:
     """A handler that runs again."""
 
-    def __init__(self, handled: Handled, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
+    def __init__(self, handled: Checked, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
         self._handled: Final = handled
         self._choices: Final = choices
         self._tokens: Final = tokens
         self._hashes: Final = hashes
         self._process: Final = hashes.process
 
-    def run(self, volatile: dict[str, Any], *, elsewhere: bool) -> Commit | str:
-        """Return the commit, or the text of the error."""
+    def run(self, volatile: dict[str, Any], *, elsewhere: bool) -> Handled | str:
+        """Return the effects, or the text of the error."""
         one = self._handled
         self._choices.repeat()
         self._tokens.count = one.tokens
@@ -86,7 +85,7 @@ class _Again:
             self._hashes.process = self._process
 
 
-def check_again(handled: Handled, commit: Commit, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
+def check_again(handled: Checked, did: Handled, choices: StepChoices, tokens: RunTokens, hashes: Hashes) -> None:
     """Run a handler again.
 
     Raises:
@@ -95,31 +94,29 @@ def check_again(handled: Handled, commit: Commit, choices: StepChoices, tokens: 
     again = _Again(handled, choices, tokens, hashes)
     if handled.copied:
         found = again.run(handled.without(""), elsewhere=False)
-        if found != commit:
-            raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, commit, found)
+        if found != did:
+            raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, did, found)
     found = again.run({}, elsewhere=True)
-    if found == commit:
+    if found == did:
         return
-    if again.run({}, elsewhere=False) == commit:
+    if again.run({}, elsewhere=False) == did:
         began = f"{_BEGAN} in another process"
-        raise _fault(handled, "uncontrolled", began, "the hash of a text, which differs in each process", commit, found)
-    if not handled.declaration.volatiles or (
-        handled.copied and again.run(handled.without(""), elsewhere=False) != commit
-    ):
-        raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, commit, found)
-    fields = [name for name in handled.volatile if again.run(handled.without(name), elsewhere=False) != commit]
+        raise _fault(handled, "uncontrolled", began, "the hash of a text, which differs in each process", did, found)
+    if not handled.declaration.volatiles or (handled.copied and again.run(handled.without(""), elsewhere=False) != did):
+        raise _fault(handled, "uncontrolled", _BEGAN, _OF_PYTHON, did, found)
+    fields = [name for name in handled.volatile if again.run(handled.without(name), elsewhere=False) != did]
     named = ", ".join(fields) or ", ".join(handled.declaration.volatiles)
-    raise _fault(handled, "leak", f"{_BEGAN} after a crash", f"the volatile field {named}", commit, found, named)
+    raise _fault(handled, "leak", f"{_BEGAN} after a crash", f"the volatile field {named}", did, found, named)
 
 
 def _fault(
-    handled: Handled, kind: Any, began: str, cause: str, commit: Commit, found: Commit | str, field: str = ""
+    handled: Checked, kind: Any, began: str, cause: str, did: Handled, found: Handled | str, field: str = ""
 ) -> Fault:
     machine, event = handled.declaration.cls.__name__, handled.work.event or "its creation"
-    first = commit_text(commit) or "nothing"
-    second = found if isinstance(found, str) else commit_text(found) or "nothing"
+    first = effects_text(did) or "nothing"
+    second = found if isinstance(found, str) else effects_text(found) or "nothing"
     if first == second:
-        first, second = (repr(msgspec.to_builtins(one) if isinstance(one, Commit) else one) for one in (commit, found))
+        first, second = (one if isinstance(one, str) else repr(msgspec.to_builtins(one.commit)) for one in (did, found))
     text = (
         f"{machine} at {event}: {began}, and did otherwise. What it stores and sends depends on {cause}\n"
         f"  first:  {_cut(first)}\n  then:   {_cut(second)}"

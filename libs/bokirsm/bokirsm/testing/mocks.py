@@ -11,6 +11,7 @@
         def see(self, e: Answer) -> None:
             assert e.value == self.choose([0, 1])
 
+A mock machine whose key is the stored name of a plugin gets what machines emit to that plugin, and sends what the plugin would answer.
 A mock machine may ask, gets the answers as events, and chooses by `choose`. It never crashes, and is not checked for leaks: it stands for
 something outside of the app.
 """

@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from boki_common.errors import InvalidArgument
-from boki_common.runtime.bodies import interrupted
+from boki_common.interruption import interrupted
 from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
-from bokirsm.machine.handling import HandlerFailed, Work, World, handle, skip
+from bokirsm.machine.handling import Handled, HandlerFailed, Work, World, handle, skip
 from bokirsm.machine.values import Ask, Event, asker_of, encode, name_of
-from bokirsm.model.events import Commit, Message, Reply
+from bokirsm.model.events import Message, Reply
 from bokirsm.model.lane_record import InboxMessage
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.partition_state import TimerTimes
@@ -34,7 +34,7 @@ from bokirsm.testing.choices import RunTokens, StepChoices
 from bokirsm.testing.clients import MAIN, Main, TestClient, TestRsm, error_text
 from bokirsm.testing.errors import Diverged, Fault
 from bokirsm.testing.hashing import Hashes
-from bokirsm.testing.leaks import Handled, check_again
+from bokirsm.testing.leaks import Checked, check_again
 from bokirsm.testing.mocks import Answer, Mock
 from bokirsm.testing.monitors import Monitor, SeenMachine
 from bokirsm.testing.story import Story
@@ -140,6 +140,8 @@ class Run:
         self._ready: Final[dict[str, TestedMachine]] = {}
         self._timed: Final[dict[str, TestedMachine]] = {}
         self._clients: Final[dict[str, TestClient]] = {}
+        self._mocks: Final[dict[str, str]] = {}
+        """Mock machines that were made before the program began, by key: a plugin's outputs go to that of its stored name."""
         self._names: Final[dict[str, int]] = {}
         """The number of programs by the name of their function."""
         self._kinds: Final = dict(program.app.machines)
@@ -177,7 +179,7 @@ class Run:
     def _begin(self) -> None:
         rsm = TestRsm(self)
         for key, mock in self._program.mocks.items():
-            rsm.created(mock, key=key)
+            self._mocks[key] = str(rsm.created(mock, key=key))
         self.start(self._program.main(rsm))
 
     def _step(self) -> bool:
@@ -385,13 +387,13 @@ class Run:
         assert found is not None and declaration is not None
         state = machine.state if machine.state is not None else MachineState(declaration.kind)
         if found.reaction is Reaction.IGNORE:
-            commit = skip(state, found.work, self._now_ms)
+            handled = Handled(skip(state, found.work, self._now_ms))
         else:
             if machine.volatile and not machine.is_mock:
                 self._may_crash(machine)
-            commit = self._handled(machine, declaration, state, found.work)
+            handled = self._handled(machine, declaration, state, found.work)
         machine.state = state
-        self._apply(machine, state, found, commit)
+        self._apply(machine, state, found, handled)
 
     def _may_crash(self, machine: TestedMachine) -> None:
         crashes = self._strategy.crash()
@@ -402,16 +404,17 @@ class Run:
             if self._story is not None:
                 self._story.crashed(machine.text)
 
-    def _handled(self, machine: TestedMachine, declaration: Declaration, state: MachineState, work: Work) -> Commit:
+    def _handled(self, machine: TestedMachine, declaration: Declaration, state: MachineState, work: Work) -> Handled:
         self.choices.begin()
-        world = World(machine.ref, self._now_ms, self._tokens, choices=self.choices, announced=self._announced)
+        plugins, choices = self._program.app.plugins, self.choices
+        world = World(machine.ref, self._now_ms, self._tokens, plugins, choices=choices, announced=self._announced)
         self._hashes.process = machine.crashes
         checks = self._program.leaks and not machine.is_mock and self._strategy.check()
-        handled = Handled(declaration, state, machine.volatile, work, world, self._tokens.count) if checks else None
+        checked = Checked(declaration, state, machine.volatile, work, world, self._tokens.count) if checks else None
         if self._story is not None:
             self._story.handles(self.steps, machine.ref, declaration, state, work)
         try:
-            commit = handle(declaration, state, machine.volatile, work, world)
+            handled = handle(declaration, state, machine.volatile, work, world)
         except HandlerFailed as failed:
             cause = failed.__cause__
             if cause is not None and interrupted(cause):
@@ -423,29 +426,29 @@ class Run:
             raise Fault("handler", f"{kind} {state.state} {event} {type(cause or failed).__name__}", text) from (
                 cause or failed
             )
-        if handled is not None:
-            self._check_again(handled, commit)
+        if checked is not None:
+            self._check_again(checked, handled)
         self.reached.add(Reached(declaration.kind, state.state, work.event))
-        return commit
+        return handled
 
-    def _check_again(self, handled: Handled, commit: Commit) -> None:
+    def _check_again(self, checked: Checked, handled: Handled) -> None:
         count = self._tokens.count
         announced = len(self._announced) if self._announced is not None else 0
         try:
-            check_again(handled, commit, self.choices, self._tokens, self._hashes)
+            check_again(checked, handled, self.choices, self._tokens, self._hashes)
         finally:
             self._tokens.count = count
             if self._announced is not None:
                 del self._announced[announced:]
 
-    def _apply(self, machine: TestedMachine, state: MachineState, found: NextWork, commit: Commit) -> None:
-        before = state.state
+    def _apply(self, machine: TestedMachine, state: MachineState, found: NextWork, handled: Handled) -> None:
+        before, commit = state.state, handled.commit
         state.apply(commit)
         machine.took(changed_state=commit.halted or state.state != before)
         machine.found = None
         self._ready.pop(machine.text, None)
         if self._story is not None:
-            self._story.commits(commit, machine.declaration)
+            self._story.commits(handled, machine.declaration)
         if state.timers:
             self._timed[machine.text] = machine
         else:
@@ -457,8 +460,11 @@ class Run:
             self._announce(machine)
         for sent in commit.creates:
             self.deliver(sent)
-        for sent in commit.sends:
+        for sent in (*commit.sends, *handled.loose):
             self.deliver(sent)
+        for output in handled.beside.outputs:
+            if output.plugin in self._mocks:  # else no mock machine stands for the plugin
+                self.deliver(Message(self._mocks[output.plugin], output.event, output.body))
         self._find(machine)
         for reply in commit.replies:
             self._answer(reply)

@@ -8,7 +8,7 @@ import msgspec
 import xxhash
 
 from bokirsm.machine.declaration import Declaration
-from bokirsm.machine.handling import Work
+from bokirsm.machine.handling import Handled, Work
 from bokirsm.machine.refs import Ref
 from bokirsm.model.events import Commit, Message
 from bokirsm.model.machine_state import MachineState
@@ -54,10 +54,10 @@ class Story:
         at = f" in {state.state}" if state.state else ""
         self.lines.append(f"{step:>5}  {ref.name} ({declaration.cls.__name__}{at}) {what}")
 
-    def commits(self, commit: Commit, declaration: Declaration | None) -> None:
+    def commits(self, handled: Handled, declaration: Declaration | None) -> None:
         """Note what a handler did."""
-        self._hash.update(msgspec.msgpack.encode(commit))
-        text = commit_text(commit)
+        self._hash.update(msgspec.msgpack.encode([handled.commit, handled.beside.outputs, handled.loose]))
+        text = effects_text(handled)
         if text and self.lines:
             line = f"{self.lines[-1]}: {text}"
             self.lines[-1] = line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
@@ -74,8 +74,16 @@ def short(machine: str) -> str:
     return machine.split("/", 2)[-1]
 
 
-def commit_text(commit: Commit) -> str:
+def effects_text(handled: Handled) -> str:
     """Return what a handler did, as a line."""
+    found = [commit_text(handled.commit)] + [f"{_message_text(one)} at most once" for one in handled.loose]
+    found += [f"emits {one.event}{value_text(one.body)} to {one.plugin}" for one in handled.beside.outputs]
+    found += [f"adds {', '.join(type(event).__name__ for event in part.events)}" for part in handled.beside.parts]
+    return ", ".join(text for text in found if text)
+
+
+def commit_text(commit: Commit) -> str:
+    """Return what the commit of a handler has, as a line."""
     found = [f"enters {commit.state}"] if commit.state is not None else []
     found += [f"{name} = {value_text(value)}" for name, value in commit.registers.items()]
     for table, rows in commit.keys.items():

@@ -414,12 +414,12 @@ class Chooser(Machine[Never]):
 def test_a_tester_makes_the_choices_of_a_handler_and_hears_announcements() -> None:
     announced: list[Event] = []
     tokens = SetTokens()
-    world = World(TOP, 1_000, tokens, Fixed(tokens), announced)
+    world = World(TOP, 1_000, tokens, choices=Fixed(tokens), announced=announced)
     state = MachineState("Chooser", k=1, state="run")
-    commit = handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), world)
-    assert commit.registers == {"chosen": encode([6, 3])} and announced == [Never()]
+    handled = handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), world)
+    assert handled.commit.registers == {"chosen": encode([6, 3])} and announced == [Never()]
     handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), World(TOP, 1_000, tokens))  # nobody listens
-    five = World(TOP, 1_000, tokens, Five(tokens), announced)
+    five = World(TOP, 1_000, tokens, choices=Five(tokens), announced=announced)
     with pytest.raises(HandlerFailed, match="five"):
         handle(Chooser.declaration, state, {}, Work("Never", encode(Never())), five)
     assert announced == [Never()], "a handler that failed announced nothing"

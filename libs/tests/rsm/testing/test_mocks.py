@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from bokirsm import Event, Ref, Register, State, Volatile
+from bokirsm import App, Delivery, Event, Machine, Plugin, Ref, Register, State, Volatile
 from bokirsm.testing import Answer, Exhaustive, Limits, Mock, Monitor, Program, TestRsm, run_tests
 from libs.tests.rsm.testing.subjects import APP, Cell, Get, Put, Stop
 
@@ -80,3 +81,66 @@ class Put3(Monitor):
 def test_named_mock_machines_exist_before_the_program_begins() -> None:
     program = Program(APP, with_provider, [Put3], {"provider": Provider})
     assert run_tests(program, Limits(20, 600)).witness is None
+
+
+class Mail(Event):
+    text: str
+    back: Ref[Sent]
+
+
+class Sent(Event):
+    text: str
+
+
+class Go(Event):
+    pass
+
+
+class Mails(Plugin[Mail]):
+    async def deliver(self, batch: Sequence[Delivery[Mail]]) -> None:
+        raise AssertionError("a test has a mock machine in the place of a plugin")
+
+
+class Writer(Machine[Go | Sent]):
+    sent: Register[str] = Register("")
+    run = State(start=True)
+
+    @run.on(Go)
+    def go(self, e: Go) -> None:
+        self.emit(Mails, Mail("hello", self.me))
+        self.send(self.me, Sent("loose"), at_most_once=True)
+
+    @run.on(Sent)
+    def heard(self, e: Sent) -> None:
+        self.sent += e.text
+
+
+class MailBox(Mock[Mail]):
+    run = State(start=True)
+
+    @run.on(Mail)
+    def deliver(self, e: Mail) -> None:
+        self.send(e.back, Sent(e.text))
+
+
+ended: set[str] = set()
+
+
+class Ends(Monitor):
+    def ended(self) -> None:
+        ended.add(self.machines(Writer)[0].sent)
+
+
+async def writes(rsm: TestRsm) -> None:
+    writer: Ref[Go | Sent] = await rsm.create(Writer)
+    await rsm.send(writer, Go())
+
+
+def test_a_mock_machine_gets_what_machines_emit_to_its_plugin() -> None:
+    app = App("mails", [Writer], plugins=[Mails])
+    ended.clear()
+    report = run_tests(
+        Program(app, writes, [Ends], {"Mails": MailBox}), Limits(100_000, 600), strategies=[Exhaustive()]
+    )
+    assert report.complete and report.witness is None
+    assert ended == {"loosehello"}

@@ -20,6 +20,7 @@ from bokilib.ports import BookPort
 from bokilib.testing import crash_everywhere, while_alive
 from bokirsm import App, Event, Host, Machine, Ref, Register, State, Volatile
 from bokirsm.machine.declaration import Declaration
+from bokirsm.machine.handling import Handled
 from bokirsm.model.events import PICKER, Commit, messages_of
 from bokirsm.testing import Exhaustive, Program, Run, TestRsm
 from bokirsm.testing.story import Story, short
@@ -230,8 +231,8 @@ class Traces(Story):
         super().__init__()
         self.of: dict[str, tuple[Sent, ...]] = {}
 
-    def commits(self, commit: Commit, declaration: Declaration | None) -> None:
-        self.add(commit)
+    def commits(self, handled: Handled, declaration: Declaration | None) -> None:
+        self.add(handled.commit)
 
     def add(self, commit: Commit) -> None:
         found = [Sent(commit.id, _id(one.to), "", one.kind) for one in commit.creates]
