@@ -308,9 +308,9 @@ class Collected:
         await self.store.create(layout.cookie_path(self.bookie_id), b"a cookie")
         self.facts = LedgerFacts(self.store, self.bookie_id, self.instance)
 
-    async def open(self, disk: MemoryDisk, **changes: Any) -> Storage:
+    async def open(self, disk: MemoryDisk, *, limbo: Any = None, **changes: Any) -> Storage:
         settings = dataclasses.replace(self.settings, **changes)
-        return await self.world.open(disk, settings, facts=self.facts, clock=self)
+        return await self.world.open(disk, settings, facts=self.facts, clock=self, limbo=limbo)
 
     async def ledger(self, ledger_id: int, *, state: LedgerState = LedgerState.OPEN, here: bool = True) -> None:
         """Makes the metadata of a ledger, on this bookie or on another."""

@@ -261,8 +261,9 @@ def _a_segment() -> bytes:
         body,
         journal_format.encode_ledger_id(_LEDGER),
         journal_format.encode_tombstone(_LEDGER, 20_000),
+        journal_format.encode_hold(_LEDGER, 3),
     ]
-    group, _ = journal_format.encode_group(_HEADER, 9, [1, 3, 4], bodies)
+    group, _ = journal_format.encode_group(_HEADER, 9, [1, 3, 4, 8], bodies)
     return (journal_format.encode_segment_header(_HEADER) + _joined(group)).ljust(_HEADER.segment_bytes, b"\0")
 
 

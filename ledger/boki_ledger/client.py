@@ -30,10 +30,11 @@ from boki_ledger.metadata.metadata_update import LedgerUpdates
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.read.replica_copies import ReplicaCopies
+from boki_ledger.read.replica_copies import Pace, ReplicaCopies
 from boki_ledger.read.replica_words import words_of_replicas
 from boki_ledger.recover.end_search import check_floor
 from boki_ledger.recover.recovery import LedgerRecovery
+from boki_ledger.repair.worker import RepairWorker
 from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import Bookies, BookieTransport
@@ -254,6 +255,10 @@ class LedgerClient:
     def copies(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> ReplicaCopies:
         """What gives a bookie those entries of a closed ledger that it lacks, see `replica_copies`."""
         return ReplicaCopies(ledger_id, metadata, bookie, self._ports())
+
+    def repairer(self, *, pace: Pace | None = None) -> RepairWorker:
+        """Makes copies of a ledger anew that were on lost bookies, see `repair.worker`."""
+        return RepairWorker(self._ports(), pace=pace)
 
     async def words_of_replicas(self, ledger_id: int, entry: int) -> dict[BookieId, str]:
         """What each bookie that may have an entry says of it, for people. Raises as `metadata_of`."""

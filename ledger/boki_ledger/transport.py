@@ -11,7 +11,8 @@ Rules of every implementation:
 - Nobody here retries a request, and no time-out is ever turned into a *no*: an answer whose status is None is *unknown*.
 
 Adds, reads and batch reads are asked in v2; what v2 has not (deferred sync, LACs by themselves, long polls, force, lists of
-entries, disk space) in v3. Those futures always end: with an answer, or unknown once `answer_timeout_s` is over.
+entries, disk space) in v3; holds, which only bookies of ours know, in v2. The futures of these and of holds always end: with an
+answer, or unknown once `answer_timeout_s` is over.
 
 `bookie_client.BookieNetwork` is the real one; the tests have one that is stepped by hand.
 """
@@ -180,6 +181,10 @@ class BookieTransport(Protocol):
 
     def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
         """Asks which entries of the ledger the bookie stores."""
+
+    def hold_ledger(self, bookie: BookieId, ledger_id: int, master_key: bytes, version: int) -> asyncio.Future[Outcome]:
+        """OK once the bookie noted, durably, that it drops nothing of the ledger by a reading of its metadata at `version` or
+        before. Only for bookies of ours: others end the connection at such a request."""
 
     def seems_up(self, bookie: BookieId) -> bool:
         """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""

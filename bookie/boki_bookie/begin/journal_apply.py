@@ -84,6 +84,12 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
         if ledger is not None:
             index.empty(ledger)
         return
+    if kind == RecordKind.HOLD:
+        ledger_id, version = journal_format.decode_hold(body)
+        ledger = _known(index, ledger_id)
+        if ledger is not None:
+            index.hold(ledger, version)
+        return
     if kind == RecordKind.TOMBSTONE:
         ledger_id, day = journal_format.decode_tombstone(body)
         index.delete(Run(ledger_id, ledger_id, day))

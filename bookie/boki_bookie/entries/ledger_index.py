@@ -23,6 +23,9 @@ from boki_bookie.entries.places import Place as Place
 from boki_bookie.entries.tombstones import Run, Tombstones
 
 NO_ENTRY: Final = -1
+NO_HOLD: Final = -1
+HELD_FOR_GOOD: Final = 2**32 - 2
+"""A hold above every version: holds of the ledger may have been forgotten."""
 CACHED_OVERHEAD_BYTES: Final = 200
 """Memory of one cached entry besides its body: dict slot, number, view."""
 LEDGER_ENCODED_BYTES: Final = 48
@@ -42,6 +45,7 @@ class LedgerUpdate(NamedTuple):
     explicit_lac: bytes = b""
     emptied: bool = False
     """Columns of earlier blocks do not count."""
+    hold: int = NO_HOLD
 
 
 RunPart = Extent | list[memoryview]
@@ -49,7 +53,7 @@ RunPart = Extent | list[memoryview]
 
 
 class Ledger:
-    """One ledger on this bookie. `fenced` never goes back to False; `last_entry` and `lac` never fall."""
+    """One ledger on this bookie. `fenced` never goes back to False; `last_entry`, `lac` and `hold` never fall."""
 
     __slots__ = (
         "changed",
@@ -57,6 +61,7 @@ class Ledger:
         "fenced",
         "flushing",
         "fresh",
+        "hold",
         "last_entry",
         "ledger_id",
         "master_key",
@@ -79,6 +84,8 @@ class Ledger:
         """crc32c of bodies in memory, of those of which it is known."""
         self.places = Places()
         self.explicit_lac = b""
+        self.hold = NO_HOLD
+        """The highest version of its metadata at which a repair counts on what is held here."""
         self.repeats = 0
         """Adds since the start of entries that were held already."""
 
@@ -230,6 +237,7 @@ class LedgerIndex:
             ledger.empty()
         ledger.fenced |= update.fenced
         ledger.validated |= update.validated
+        ledger.hold = max(ledger.hold, update.hold)
         if update.explicit_lac:
             ledger.note_lac(update.explicit_lac)
         self.restore_places(ledger, update.entries, update.locations, update.body_bytes)
@@ -252,9 +260,15 @@ class LedgerIndex:
         self.touch(ledger)
 
     def distrust(self, ledger: Ledger, *, fenced: bool) -> None:
-        """What was known beside its entries is lost: it is validated again, and `fenced` by what others know."""
-        ledger.validated, ledger.fenced = False, fenced
+        """What was known beside its entries is lost: it is validated again, `fenced` by what others know, and held for good."""
+        ledger.validated, ledger.fenced, ledger.hold = False, fenced, HELD_FOR_GOOD
         self.touch(ledger)
+
+    def hold(self, ledger: Ledger, version: int) -> None:
+        """A repair that read the metadata at `version` counts on what is held of the ledger."""
+        if version > ledger.hold:
+            ledger.hold = version
+            self.touch(ledger)
 
     def note_lac(self, ledger: Ledger, body: bytes) -> None:
         """Keeps the body of an explicit LAC, unless one as high is there."""

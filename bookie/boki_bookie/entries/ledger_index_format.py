@@ -9,7 +9,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     0       4     magic "BKI1"
     4       4     crc32c of bytes 8-31 and the ledgers; from version 2 on it starts with that of bookie id and file number
                   (u64), so that a block of another bookie, or of another file, is no block of this one
-    8       4     format version, 2; 1 is read
+    8       4     format version, 3; 1 and 2, which know no holds, are read
     12      4     number of ledgers
     16      8     bytes of the ledgers
     24      8     number of the checkpoint
@@ -22,7 +22,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     13      1     bytes of the explicit LAC, 0 for none
     14      2     zero
     16      20    master key
-    36      4     day (since 1970, UTC) on which it was deleted, else zero
+    36      4     of a deleted ledger: the day (since 1970, UTC) on which it was; else one more than its hold, 0 for none
     40      8 n   entries i64, ascending, then locations u64 [n], then bytes of the bodies u32 [n], then
                   the body of the explicit LAC
 
@@ -62,7 +62,8 @@ from boki_bookie.formats.journal_format import REMEDY, other_version
 from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Buffer
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+NO_HOLDS_VERSION: Final = 2
 UNBOUND_VERSION: Final = 1
 """Its checksums do not say whose file it is."""
 MARK_VERSION: Final = 1
@@ -139,7 +140,7 @@ def _encode_ledger(ledger: Ledger, columns: Columns) -> bytes:
     entries, locations, body_bytes = columns
     flags = (_FENCED if ledger.fenced else 0) | (_VALIDATED if ledger.validated else 0)
     lac = ledger.explicit_lac
-    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key, 0)
+    head = _LEDGER.pack(ledger.ledger_id, len(entries), flags, len(lac), ledger.master_key, ledger.hold + 1)
     body = b"".join((head, _column("q", entries), _column("Q", locations), _column("I", body_bytes), lac))
     return body.ljust(encoded_ledger_bytes(len(entries), len(lac)), b"\0")
 
@@ -190,7 +191,7 @@ def _checked_block(data: memoryview, offset: int, owner: int, name: str) -> memo
     start = 0 if version == UNBOUND_VERSION else owner
     if end > len(data) or _crc32c.crc32c(data[offset + _PREFIX.size : end], start) != crc:
         raise _damaged(name, offset, "a block fails its checksum: it is damaged, or of another file or bookie")
-    if version not in (FORMAT_VERSION, UNBOUND_VERSION):
+    if version not in (FORMAT_VERSION, NO_HOLDS_VERSION, UNBOUND_VERSION):
         raise other_version(name, "ledger index", FORMAT_VERSION, version)
     return data[offset + BLOCK_HEADER_BYTES : end]
 
@@ -222,6 +223,7 @@ def _decode_ledgers(body: memoryview, start: int, name: str) -> Iterator[LedgerU
             _read_column("I", body[bytes_at:lac_at]),
             bytes(body[lac_at : lac_at + lac_bytes]),
             bool(flags & _EMPTIED),
+            day - 1,
         )
         at = end
 

@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any, Final
 
-from boki_bookie.entries.ledger_index import NO_ENTRY, Ledger
+from boki_bookie.entries.ledger_index import NO_ENTRY, NO_HOLD, Ledger
 from boki_bookie.entries.places import joined_runs
 
 RANGES_LISTED: Final = 1_000
@@ -41,6 +41,7 @@ def detail(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
     runs = [list(run) for run in joined_runs(heapq.merge(ledger.places.runs(), in_memory))]
     return summary(ledger, limbo=limbo) | {
         "validated": ledger.validated,
+        "hold": None if ledger.hold == NO_HOLD else ledger.hold,
         "explicit_lac": None if ledger.lac == NO_ENTRY else ledger.lac,
         "cached_entries": len(cached),
         "stored_entries": len(ledger.places),

@@ -39,6 +39,7 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
     | 5 LAC | an explicit LAC as its writer sent it: ledger i64 big endian, LAC i64 big endian, digest |
     | 6 EMPTIED | ledger i64: its entries are others' business; it is fenced |
     | 7 REPLACED | an entry body as of 1, of an entry whose stored copy is damaged: this one counts instead |
+    | 8 HOLD | ledger i64, version i64: no reading of its metadata at this version or before is a reason to drop its entries |
 
 What stale bytes of an earlier use look like: generation and salt differ, so their checksums fail. The salt never leaves
 the disk: nobody can send a body that looks like a group of a segment to come.
@@ -79,6 +80,7 @@ _PREFIX: Final = Struct("<II")
 _CRC: Final = Struct("<I")
 _LEDGER_BODY: Final = Struct("<qB3x20s")
 _LEDGER_ID_BODY: Final = Struct("<q")
+_HOLD_BODY: Final = Struct("<qq")
 _TOMBSTONE_BODY: Final = Struct("<qI")
 _ENTRY_IDS: Final = Struct(">qq")
 
@@ -118,6 +120,7 @@ class RecordKind(IntEnum):
     LAC = 5
     EMPTIED = 6
     REPLACED = 7
+    HOLD = 8
 
 
 class SegmentHeader(NamedTuple):
@@ -240,6 +243,10 @@ def encode_ledger_id(ledger_id: int) -> bytes:
     return _LEDGER_ID_BODY.pack(ledger_id)
 
 
+def encode_hold(ledger_id: int, version: int) -> bytes:
+    return _HOLD_BODY.pack(ledger_id, version)
+
+
 def encode_tombstone(ledger_id: int, day: int) -> bytes:
     return _TOMBSTONE_BODY.pack(ledger_id, day)
 
@@ -256,6 +263,12 @@ def decode_ledger_id(body: memoryview) -> int:
     """The ledger of a FENCE or EMPTIED record."""
     (ledger_id,) = _fields(_LEDGER_ID_BODY, body, "FENCE or EMPTIED")
     return int(ledger_id)
+
+
+def decode_hold(body: memoryview) -> tuple[int, int]:
+    """Ledger and version."""
+    ledger_id, version = _fields(_HOLD_BODY, body, "HOLD")
+    return ledger_id, version
 
 
 def decode_tombstone(body: memoryview) -> tuple[int, int]:

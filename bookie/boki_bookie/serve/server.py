@@ -293,6 +293,9 @@ class BookieConnection:
         if isinstance(request, v2.AuthRequest):
             self._connection.send(v2.encode_auth(auth.answer(request.message, self._server.bookie_id)))
             return
+        if isinstance(request, v2.HoldRequest):
+            self._take_hold(request)
+            return
         assert isinstance(request, v2.ReadRequest | v2.BatchReadRequest)
         if self._room() <= self._all_reads() or self._is_crowded():
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
@@ -308,6 +311,26 @@ class BookieConnection:
             self._fencing.append(request)
         else:
             self._refuse_read(request, status)
+
+    def _take_hold(self, request: v2.HoldRequest) -> None:
+        """Answers once the hold is durable, also one that was there before: it may be on its way."""
+        storage = self._storage.of(request.ledger_id)
+        if self._room() <= 0:
+            status = V2Status.TOO_MANY_REQUESTS
+        else:
+            status = storage.hold(request.ledger_id, request.master_key, request.version)
+        if status is not V2Status.OK:
+            self._connection.send(v2.encode_hold_response(status, request.ledger_id, request.version))
+            return
+        self._unanswered += 1
+        storage.journal.when_durable(partial(self._held, request))
+
+    def _held(self, request: v2.HoldRequest, error: BokiError | None) -> None:
+        self._unanswered -= 1
+        if error is not None:
+            self._connection.abort(error)
+            return
+        self._connection.send(v2.encode_hold_response(V2Status.OK, request.ledger_id, request.version))
 
     def _all_reads(self) -> int:
         return len(self._reads) + len(self._ranges) + len(self._fencing)

@@ -36,6 +36,10 @@ class GcOwner(Protocol):
 
     read_only: bool
 
+    @property
+    def limbo(self) -> object:
+        """Not None while what this store denies, or forgot, proves nothing."""
+
     def fail(self, error: BokiError) -> None: ...
 
 

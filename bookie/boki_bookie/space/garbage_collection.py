@@ -86,7 +86,9 @@ class GarbageCollector:
         self._clock = clock
         self._rng = rng
         self._settings = settings
-        self._ledgers = LedgerCollection(parts.index, parts.journal, facts, clock, settings, metrics)
+        self._ledgers = LedgerCollection(
+            parts.index, parts.journal, facts, clock, settings, metrics, in_limbo=lambda: owner.limbo is not None
+        )
         self._files = FileCollection(owner, parts, settings, metrics)
         self._runs = self._last_run_ms = 0
         self._is_running = False

@@ -6,7 +6,7 @@ store that proved to be this cluster's. A listing proves nothing, it only says w
     | the metadata says          | fact      | after the second proof                                                |
     |----------------------------|-----------|-----------------------------------------------------------------------|
     | no such node               | GONE      | DELETE the ledger, if it was not made here since the first read        |
-    | CLOSED, does not name us   | ELSEWHERE | KEEP; if it is allowed: EMPTY it, see below                           |
+    | CLOSED, does not name us   | ELSEWHERE | KEEP; if it is allowed and no hold is against it: EMPTY it, see below  |
     | anything else              | KEEP      |                                                                       |
     | nothing: error, time-out   | KEEP      |                                                                       |
 
@@ -14,7 +14,10 @@ Emptied means that its entries go; the ledger stays, fenced, until its metadata 
 may be on their way to an over-replicated copy, to make it a proper one again (#4668). Hence nothing may have come for it
 between the reads, its metadata version must be the same, and the second read happens under the lock that repair takes.
 That is not enough: a repair that copied before the first read, lost its lock with its session and goes on by what it had read
-names this bookie afterwards, and takes another off (`test_a_repair_that_holds_an_old_list…`). So it is off by default.
+names this bookie afterwards, and takes another off. Hence *holds*: a repair of ours first has this bookie note the version that it
+read. The metadata must be of a version above every hold: then no swap that counts on this copy can land any more. Repairs of others
+(Apache's) give no hold, so it is off by default. In limbo holds may be forgotten: nothing is emptied, and what was
+salvaged is held for good.
 
 **Files.** What lives in a file follows from the index alone; a file that cannot be read lives as long as an entry is said to
 be in it (#4607). A file without a live entry is removed; one with few is copied into another, emptiest first, if that gives
@@ -56,6 +59,8 @@ class Proof(NamedTuple):
     entry_count: int
     repeats: int
     """Adds of entries that were held already."""
+    hold: int = -1
+    """The highest version that a repair read before it counted on what is here; -1 for none."""
 
 
 class Verdict(Enum):
@@ -93,7 +98,7 @@ def judge(metadata: LedgerMetadata | None, bookie_id: str) -> Fact:
 
 def decide(first: Proof | None, now: Proof, *, grace_s: float, may_empty: bool) -> Verdict:
     """The table; `first` is None when there is none, or when the ledger was made here since."""
-    if now.fact is Fact.KEEP or (now.fact is Fact.ELSEWHERE and not may_empty):
+    if now.fact is Fact.KEEP or (now.fact is Fact.ELSEWHERE and (not may_empty or now.version <= now.hold)):
         return Verdict.KEEP
     if first is None or (first.fact, first.session) != (now.fact, now.session):
         return Verdict.BEGIN

@@ -6,6 +6,7 @@ or a listing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
@@ -42,7 +43,10 @@ class LedgerCollection:
         clock: Clock | None,
         settings: BookieSettings,
         metrics: Metrics,
+        *,
+        in_limbo: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`in_limbo`: whether holds may have been forgotten."""
         self.deleted = self.emptied = 0
         """Ledgers, since the start."""
         self.elsewhere: dict[int, None] = {}
@@ -52,6 +56,7 @@ class LedgerCollection:
         self._facts = facts
         self._clock = clock
         self._settings = settings
+        self._in_limbo = in_limbo
         self._candidates: dict[int, _Candidate] = {}
         ledgers = metrics.counter(metric_definitions.GC_LEDGERS)
         self._deleted_total = ledgers.labels(what="deleted")
@@ -115,7 +120,7 @@ class LedgerCollection:
         reading: Reading = await facts.read(ledger_id)
         candidate = self._candidates.get(ledger_id)
         first = candidate.proof if candidate is not None and candidate.ledger is ledger else None
-        proof = Proof(reading.fact, read_at, session, reading.version, ledger.entry_count, ledger.repeats)
+        proof = Proof(reading.fact, read_at, session, reading.version, ledger.entry_count, ledger.repeats, ledger.hold)
         changed = session != facts.session or self._index.ledgers.get(ledger_id) is not ledger
         if reading.fact is Fact.ELSEWHERE and ledger.entry_count:
             self.elsewhere[ledger_id] = None
@@ -125,7 +130,8 @@ class LedgerCollection:
             verdict = Verdict.KEEP
         else:
             settings = self._settings
-            verdict = decide(first, proof, grace_s=settings.gc_grace_s, may_empty=settings.gc_empties_elsewhere)
+            may_empty = settings.gc_empties_elsewhere and not self._in_limbo()
+            verdict = decide(first, proof, grace_s=settings.gc_grace_s, may_empty=may_empty)
         if verdict is Verdict.KEEP:
             self._candidates.pop(ledger_id, None)
         elif verdict is Verdict.BEGIN:

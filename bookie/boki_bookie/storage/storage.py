@@ -32,8 +32,8 @@ from boki_bookie.begin.journal_replay import JournalReplay
 from boki_bookie.entries.checkpoint import Checkpointer
 from boki_bookie.entries.checkpoint_loop import CheckpointLoop
 from boki_bookie.entries.ledger_digests import LedgerDigests
-from boki_bookie.entries.ledger_index import CACHED_OVERHEAD_BYTES, Ledger
-from boki_bookie.formats.journal_format import LedgerRecord, RecordKind, encode_ledger, encode_ledger_id
+from boki_bookie.entries.ledger_index import CACHED_OVERHEAD_BYTES, HELD_FOR_GOOD, Ledger
+from boki_bookie.formats.journal_format import LedgerRecord, RecordKind, encode_hold, encode_ledger, encode_ledger_id
 from boki_bookie.journal.disk_pace import CheckpointPace
 from boki_bookie.journal.journal import Journal
 from boki_bookie.journal.journal_queue import Done
@@ -402,6 +402,28 @@ class Storage(StorageReads):
             return _refusal(error)
         self._index.fence(ledger)
         _log.info("ledger fenced", ledger_id=ledger_id, last_entry=ledger.last_entry)
+        return V2Status.OK
+
+    # -- holds
+
+    def hold(self, ledger_id: int, master_key: bytes, version: int) -> V2Status:
+        """Notes that no reading of the ledger's metadata at `version` or before is a reason to drop what is held of it. Returns
+        OK: answer when `journal.when_durable` called back. Else: refused."""
+        if ledger_id < 0 or not 0 <= version < HELD_FOR_GOOD:
+            return V2Status.BAD_REQUEST
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None and ledger_id in self._tombstones:
+            return V2Status.NO_LEDGER  # its metadata is gone, and no copy is taken any more
+        if ledger is not None and decide_fence(ledger.master_key, master_key, fenced=True) is FenceVerdict.UNAUTHORIZED:
+            return V2Status.UNAUTHORIZED
+        try:
+            if ledger is None:
+                ledger = self._create(ledger_id, master_key, validated=False)
+            if version > ledger.hold:
+                self.journal.append(RecordKind.HOLD, encode_hold(ledger_id, version))
+                self._index.hold(ledger, version)
+        except BokiError as error:
+            return _refusal(error)
         return V2Status.OK
 
     # -- LACs that are written by themselves

@@ -11,6 +11,7 @@ from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
 from boki_bookie.formats.journal_format import (
     LedgerRecord,
     RecordKind,
+    encode_hold,
     encode_ledger,
     encode_ledger_id,
     encode_tombstone,
@@ -88,9 +89,19 @@ def test_a_tombstone_ends_a_ledger_and_what_is_replayed_of_it_is_nothing(world: 
         (RecordKind.FENCE, memoryview(encode_ledger_id(1))),
         (RecordKind.EMPTIED, memoryview(encode_ledger_id(1))),
         (RecordKind.LAC, world.body(1, 1)),
+        (RecordKind.HOLD, memoryview(encode_hold(1, 3))),
     ):
         apply(index, kind, body)
         assert not index.ledgers
+
+
+def test_the_highest_hold_counts_and_outlives_that_the_ledger_is_emptied(world: Any) -> None:
+    index = LedgerIndex()
+    apply(index, RecordKind.LEDGER, memoryview(encode_ledger(LedgerRecord(1, True, world.key))))
+    for version in (3, 2, 5, 4):
+        apply(index, RecordKind.HOLD, memoryview(encode_hold(1, version)))
+    apply(index, RecordKind.EMPTIED, memoryview(encode_ledger_id(1)))
+    assert index.ledgers[1].hold == 5
 
 
 def test_an_emptied_ledger_is_fenced(world: Any) -> None:

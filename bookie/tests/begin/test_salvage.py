@@ -9,6 +9,7 @@ from tests.storage.crashes import end_all_tasks, until_stopped
 
 from boki_bookie.begin.salvage import Salvage, Salvaged
 from boki_bookie.entries.checkpoint import MARK_NAME
+from boki_bookie.entries.ledger_index import HELD_FOR_GOOD
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData
@@ -86,6 +87,7 @@ async def test_a_whole_store_keeps_everything_is_fenced_and_unvalidated(world: A
     ]
     assert world.looks[looks:] == [2]
     assert await world.put(storage, world.add(1, 30, recovery=True)) == [V2Status.OK]
+    assert [storage.ledger(one).hold for one in LEDGERS] == [HELD_FOR_GOOD] * 3, "holds may be among what was lost"
 
 
 async def test_without_checkpoint_and_index_entries_are_found_in_the_entry_log(world: Any, damaged: MemoryDisk) -> None:

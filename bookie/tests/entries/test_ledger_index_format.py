@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_bookie.entries.ledger_index import Ledger, LedgerIndex, LedgerUpdate
+from boki_bookie.entries.ledger_index import HELD_FOR_GOOD, NO_HOLD, Ledger, LedgerIndex, LedgerUpdate
 from boki_bookie.entries.ledger_index_format import (
     BLOCK_BYTES,
     CheckpointMark,
@@ -95,11 +95,21 @@ def versioned(block: bytes, version: int, owner: int) -> memoryview:
 
 def test_blocks_of_the_version_before_are_read_and_newer_ones_refused() -> None:
     block = b"".join(encode_blocks(ledgers({7: (True, False, [1])}), 1, owner=OWNER))
-    (update,) = decode_blocks(versioned(block, 1, 0), owner=OWNER, name="index")
+    for version, owner in ((1, 0), (2, OWNER)):
+        (update,) = decode_blocks(versioned(block, version, owner), owner=OWNER, name="index")
+        assert isinstance(update, LedgerUpdate)
+        assert (update.ledger_id, update.hold) == (7, NO_HOLD)
+    with pytest.raises(VersionMismatch, match="expected ledger index version 3, found 4"):
+        list(decode_blocks(versioned(block, 4, OWNER), owner=OWNER, name="index"))
+
+
+@pytest.mark.parametrize("hold", [NO_HOLD, 0, 7, HELD_FOR_GOOD])
+def test_holds_come_back(hold: int) -> None:
+    (made,) = ledgers({7: (True, False, [1])})
+    made[0].hold = hold
+    (update,) = decode_blocks(memoryview(b"".join(encode_blocks([made], 1, owner=OWNER))), owner=OWNER, name="index")
     assert isinstance(update, LedgerUpdate)
-    assert update.ledger_id == 7
-    with pytest.raises(VersionMismatch, match="expected ledger index version 2, found 3"):
-        list(decode_blocks(versioned(block, 3, OWNER), owner=OWNER, name="index"))
+    assert (update.hold, list(update.entries)) == (hold, [1])
 
 
 def test_marks() -> None:

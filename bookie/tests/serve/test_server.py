@@ -19,6 +19,7 @@ from boki_common.bookkeeper.v2 import (
     encode_add_body,
     encode_auth,
     encode_batch_read,
+    encode_hold,
     encode_read,
 )
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -83,6 +84,42 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
         assert {(one.ledger_id, one.entry_id, one.status) for one in answers} == {
             (ledger_id, entry_id, status) for entry_id in (-1, 0)
         }
+
+
+async def test_a_hold_is_answered_only_when_it_is_durable(served: Served, disk: MemoryDisk) -> None:
+    client = await served.connect()
+    disk.hold("sync")
+    for _ in range(2):  # the second one is there already, and on its way
+        client.connection.send(encode_hold(9, served.world.key, 3))
+    client.connection.send(encode_read(1, 0))
+    assert (await client.next()).status is V2Status.NO_LEDGER, "a plain read does not wait"
+    await turns(50)
+    assert client.frames.empty()
+    disk.release("sync")
+    assert [await client.next() for _ in range(2)] == [(V2Status.OK, 9, 3)] * 2
+    assert await client.ask(encode_hold(9, served.world.key, 2)) == (V2Status.OK, 9, 2)
+
+
+@pytest.mark.parametrize(
+    ("ledger_id", "version", "key", "status"),
+    [
+        (-1, 3, True, V2Status.BAD_REQUEST),
+        (1, -1, True, V2Status.BAD_REQUEST),
+        (1, 2**32, True, V2Status.BAD_REQUEST),
+        (1, 3, False, V2Status.UNAUTHORIZED),
+        (1, 3, True, V2Status.OK),
+    ],
+)
+async def test_holds_that_cannot_be_are_refused(
+    served: Served, ledger_id: int, version: int, key: bool, status: V2Status
+) -> None:
+    client = await served.connect()
+    await client.ask(*served.add(1, 0))
+    master_key = served.world.key if key else served.world.other_key
+    assert (await client.ask(encode_hold(ledger_id, master_key, version))).status is status
+    ledger = served.storage.ledger(1)
+    assert ledger is not None
+    assert ledger.hold == (3 if status is V2Status.OK else -1)
 
 
 async def test_many_reads_at_once_get_the_answers_of_each(served: Served, client: Requester) -> None:

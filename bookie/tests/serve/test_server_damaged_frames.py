@@ -140,6 +140,7 @@ def _is_honest(frame: bytes) -> bool:
     if frame[:2] != bytes((v2.VERSION, v2.OP_READ)):
         return False
     answer = v2.decode_response(memoryview(frame))
+    assert isinstance(answer, v2.ReadResponse)
     return (answer.ledger_id, answer.entry_id) == (HONEST_LEDGER, 0) and answer.status is V2Status.OK
 
 

@@ -99,7 +99,7 @@ async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served, client: 
     theirs = [v2.decode_response(memoryview(frame)) for frame in answers if frame[0] == v2.VERSION]
     assert {one.status for one in ours + theirs} == {V2Status.OK}
     assert sorted(one.txn_id for one in ours) == [2, 4, 6, 8, 99]
-    assert sorted(one.entry_id for one in theirs) == [0, 1, 3, 5, 7]
+    assert sorted(one.entry_id for one in theirs if not isinstance(one, v2.HoldResponse)) == [0, 1, 3, 5, 7]
 
 
 async def test_high_priority_uses_the_reserve_of_a_full_disk_in_both_protocols(

@@ -9,6 +9,7 @@ import pytest
 
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.ledger_facts import REPAIR_LOCKS
+from boki_bookie.storage.limbo import Limbo
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -221,6 +222,38 @@ class TestOverReplicatedLedgers:
         assert await is_there(collected, storage, 1)
         state = await collected.delete(storage, 1)
         assert (state.deleted_ledgers, state.elsewhere) == (1, (3,))
+
+    async def test_are_kept_while_a_hold_is_as_new_as_the_metadata(
+        self, collected: Any, disk: MemoryDisk, world: Any
+    ) -> None:
+        """Whatever the copies were looked at before: see `ledger/tests/models` for the loss without it."""
+        storage = await held(collected, disk, 1)
+        await collected.close_elsewhere(1)
+        assert (await storage.collect_garbage(major=True)).candidates == 1
+        assert storage.hold(1, world.key, 1) is OK
+        await storage.journal.flushed()
+        await storage.checkpoint()
+        for life in (storage, await collected.open(disk.crash(world.seeded(1)))):
+            for _ in range(3):
+                assert (await life.collect_garbage(major=True)).emptied_ledgers == 0
+        path = layout.ledger_path(1)
+        await collected.store.set(path, (await collected.store.get(path)).value, version=1)
+        assert (await storage.collect_garbage(major=True)).candidates == 1, "it was touched: no swap at 1 can land"
+        assert (await storage.collect_garbage(major=True)).emptied_ledgers == 1
+
+    async def test_are_kept_in_limbo(self, collected: Any, disk: MemoryDisk, world: Any) -> None:
+        """What was salvaged may have forgotten its holds."""
+        await held(collected, disk, 1)
+        await collected.close_elsewhere(1)
+        crashed = disk.crash(world.seeded(1))
+        limbo = await Limbo.begin(crashed, world.raw_id, {})
+        storage = await collected.open(crashed, limbo=limbo)
+        for _ in range(3):
+            assert (await storage.collect_garbage(major=True)).emptied_ledgers == 0
+        await storage.end_limbo()
+        for _ in range(2):
+            state = await storage.collect_garbage(major=True)
+        assert state.emptied_ledgers == 1
 
     @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
     async def test_are_kept_while_they_are_not_closed(

@@ -10,6 +10,8 @@ Big endian. Every frame has its 4-byte length before it (`net.frames`), which th
     batch read request   header | ledger i64 | entry i64 | request id i64 | max count u32 | max size i64 | flag 1: master key
     batch read response  header | rc u32 | ledger i64 | entry i64 | request id i64 | (size u32 | body)*
     auth, both ways      header | message, see `auth`
+    hold request         header | master key 20 B | ledger i64 | version i64     of ours: Apache's bookies know no such opcode
+    hold response        header | rc u32 | ledger i64 | version i64
     body                 ledger i64 | entry i64 | LAC i64 | cumulative length i64 | digest | payload
 
 A request of another version is answered BAD_VERSION under its own version and numbers; an unknown opcode ends the connection.
@@ -36,6 +38,8 @@ OP_ADD: Final = 1
 OP_READ: Final = 2
 OP_AUTH: Final = 3
 OP_BATCH_READ: Final = 7
+OP_HOLD: Final = 66
+"""Of ours, far from those that Apache gives out."""
 V3_FIRST_BYTE: Final = 0x0A
 """A frame of version 3 begins with it (`v3.FIRST_BYTE`); it is left to the decoder of those."""
 FLAG_FENCE: Final = 1
@@ -60,6 +64,7 @@ _UNFENCED_READS: Final = frozenset(VERSION << 24 | OP_READ << 16 | flags for fla
 """First words of reads that do not fence."""
 READ_BYTES: Final = _READ.size
 """Of a read that does not fence, without its length."""
+_HOLD: Final = Struct(f">BBH{MASTER_KEY_BYTES}sqq")
 _BATCH_READ: Final = Struct(">BBHqqqIq")
 _RESPONSE: Final = Struct(">BBHIqq")
 _WHOLE_RESPONSE: Final = Struct(">IBBHIqq")
@@ -150,6 +155,15 @@ class BatchReadRequest(NamedTuple):
     master_key: bytes | None
 
 
+class HoldRequest(NamedTuple):
+    """A request to drop nothing of a ledger by a reading of its metadata at `version` or before."""
+
+    flags: int
+    master_key: bytes
+    ledger_id: int
+    version: int
+
+
 class AuthRequest(NamedTuple):
     """A step of a handshake."""
 
@@ -180,6 +194,14 @@ class ReadResponse(NamedTuple):
     body: memoryview | None
 
 
+class HoldResponse(NamedTuple):
+    """OK: the hold is durable."""
+
+    status: V2Status
+    ledger_id: int
+    version: int
+
+
 class BatchReadResponse(NamedTuple):
     status: V2Status
     ledger_id: int
@@ -188,8 +210,8 @@ class BatchReadResponse(NamedTuple):
     bodies: list[memoryview]
 
 
-Request = AddRequest | ReadRequest | BatchReadRequest | AuthRequest | UnknownRequest
-Response = AddResponse | ReadResponse | BatchReadResponse
+Request = AddRequest | ReadRequest | BatchReadRequest | HoldRequest | AuthRequest | UnknownRequest
+Response = AddResponse | ReadResponse | BatchReadResponse | HoldResponse
 
 
 # -- requests
@@ -270,6 +292,11 @@ def encode_batch_read(
     frame = _BATCH_READ.pack(VERSION, OP_BATCH_READ, flags, ledger_id, entry_id, request_id, max_count, max_bytes)
     frame += fence_key or b""
     return _LENGTH.pack(len(frame)) + frame
+
+
+def encode_hold(ledger_id: int, master_key: bytes, version: int) -> bytes:
+    """One whole hold frame."""
+    return _LENGTH.pack(_HOLD.size) + _HOLD.pack(VERSION, OP_HOLD, 0, master_key, ledger_id, version)
 
 
 def encode_auth(message: auth.AuthMessage) -> bytes:
@@ -363,7 +390,12 @@ def decode_request(frame: memoryview) -> Request:
         return BatchReadRequest(flags, ledger_id, entry_id, request_id, max_count, max_bytes, key)
     if opcode == OP_AUTH:
         return AuthRequest(auth.decode(frame[_HEADER.size :]))
-    raise ProtocolError(f"expected an add, a read or a handshake, found opcode {opcode}", found=opcode)
+    if opcode == OP_HOLD:
+        if len(frame) != _HOLD.size:
+            raise ProtocolError(f"expected a hold of {_HOLD.size} bytes, found {len(frame)}", expected=_HOLD.size)
+        _, _, _, key, ledger_id, held = _HOLD.unpack_from(frame)
+        return HoldRequest(flags, key, ledger_id, held)
+    raise ProtocolError(f"expected an add, a read, a hold or a handshake, found opcode {opcode}", found=opcode)
 
 
 def _other_version(frame: memoryview, version: int, opcode: int) -> UnknownRequest:
@@ -449,10 +481,19 @@ def encode_batch_read_response(
     return [b"".join(frame)] if size <= _JOINED_BODY_BYTES * len(bodies) else frame
 
 
-def encode_refusal(request: AddRequest | ReadRequest | BatchReadRequest | UnknownRequest, status: V2Status) -> bytes:
+def encode_hold_response(status: V2Status, ledger_id: int, version: int) -> bytes:
+    """One whole hold response frame."""
+    return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, OP_HOLD, 0, status, ledger_id, version)
+
+
+def encode_refusal(
+    request: AddRequest | ReadRequest | BatchReadRequest | HoldRequest | UnknownRequest, status: V2Status
+) -> bytes:
     """Answers a request, whichever it is, with a status alone."""
     if isinstance(request, AddRequest):
         return encode_add_response(status, request.ledger_id, request.entry_id)
+    if isinstance(request, HoldRequest):
+        return encode_hold_response(status, request.ledger_id, request.version)
     if isinstance(request, ReadRequest):
         return b"".join(encode_read_response(status, request.ledger_id, request.entry_id, None))
     if isinstance(request, BatchReadRequest):
@@ -485,6 +526,10 @@ def decode_response(frame: memoryview) -> Response:
         return AddResponse(status, ledger_id, entry_id)
     if opcode == OP_READ:
         return ReadResponse(status, ledger_id, entry_id, frame[_RESPONSE.size :] if status is V2Status.OK else None)
+    if opcode == OP_HOLD:
+        if len(frame) != _RESPONSE.size:
+            raise ProtocolError(f"expected a hold response of {_RESPONSE.size} bytes, found {len(frame)}")
+        return HoldResponse(status, ledger_id, entry_id)
     if opcode == OP_BATCH_READ:
         return _batch_read_response(frame, status, ledger_id, entry_id)
     raise ProtocolError(f"expected a response to an add or a read, found opcode {opcode} ({status.name})", found=opcode)

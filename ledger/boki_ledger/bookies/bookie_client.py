@@ -91,6 +91,11 @@ class BookieNetwork:
     def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.EntriesAnswer]:
         return self._v3_link(bookie).list_entries(ledger_id)
 
+    def hold_ledger(
+        self, bookie: BookieId, ledger_id: int, master_key: bytes, version: int
+    ) -> asyncio.Future[transport.Outcome]:
+        return self._first_link(bookie).hold(ledger_id, master_key, version)
+
     def seems_up(self, bookie: BookieId) -> bool:
         if self._speaks_v3:
             link = self._v3_links.get(bookie)

@@ -5,8 +5,8 @@ BookKeeper's v2 answers name ledger and entry, not the request. So that no answe
   (`can_carry`); a second channel goes to another link;
 - reads of one (ledger, entry) are answered in order of asking, and one with another fence key (or none) is held back until
   the earlier ones are answered: a plain answer proves no fence.
-Batch reads carry an id, and are matched by it. A bookie that refuses one as a bad request, or ends two connections in a
-row that had some unanswered, is asked for none again: it is older than they are.
+Holds are matched by ledger and version, in order of asking. Batch reads carry an id, and are matched by it. A bookie that refuses
+one as a bad request, or ends two connections in a row that had some unanswered, is asked for none again: it is older than they are.
 
 A connection that is lost makes everything on it *unknown*.
 
@@ -29,14 +29,14 @@ from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError
+from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError
 from boki_common.ids import BookieId
 from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Buffer
 from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.link_life import LinkLife
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BatchAnswer, ChannelListener, ReadAnswer
+from boki_ledger.transport import BatchAnswer, ChannelListener, Outcome, ReadAnswer
 
 UNSENT_BYTES: Final = 4 * limits.CONNECTION_UNSENT_BYTES
 """More than one writer's window: a bookie that takes no more bytes than this behind is dropped as failed."""
@@ -115,6 +115,17 @@ class _BatchRead:
             self.future.set_result(answer)
 
 
+@dataclass(slots=True, eq=False)
+class _Hold:
+    future: asyncio.Future[Outcome]
+    master_key: bytes
+    sent: bool = False
+
+    def resolve(self, answer: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+
 class BookieLink:
     """See the module. A `link_life.LinkUser`; `connection` is set exactly while frames may be sent on it."""
 
@@ -128,6 +139,7 @@ class BookieLink:
     ) -> None:
         self.bookie = bookie
         self.connection: FrameConnection | None = None
+        self._settings = settings
         self.life = LinkLife(bookie, self, directory, settings, token)
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
@@ -138,6 +150,7 @@ class BookieLink:
         self._reads: dict[tuple[int, int], deque[_Read]] = {}
         self._unsent_reads: list[bytes] = []
         """For the end of this turn of the loop."""
+        self._holds: dict[tuple[int, int], list[_Hold]] = {}
         self._batches: dict[int, _BatchRead] = {}
         self._batch_id = 0
         self._batch_strikes = 0
@@ -217,6 +230,23 @@ class BookieLink:
         self.life.want()
         return future
 
+    def hold(self, ledger_id: int, master_key: bytes, version: int) -> asyncio.Future[Outcome]:
+        """See `transport.BookieTransport.hold_ledger`. Those of one ledger and version, which ask for the same, share an answer."""
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        if (error := self._read_refusal()) is not None:
+            future.set_result(Outcome(None, error))
+            return future
+        self._read_count += 1
+        hold = _Hold(future, master_key)
+        timeout_s = self._settings.answer_timeout_s
+        timer = self._loop.call_later(timeout_s, self._hold_timed_out, (ledger_id, version), hold, timeout_s)
+        future.add_done_callback(lambda _: timer.cancel())
+        self._holds.setdefault((ledger_id, version), []).append(hold)
+        if self.connection is not None:
+            self._send_holds(ledger_id, version)
+        self.life.want()
+        return future
+
     @property
     def serves_batches(self) -> bool:
         """See `transport.BookieTransport.serves_batches`."""
@@ -255,6 +285,8 @@ class BookieLink:
             self._send_reads(*key)
         for request_id in tuple(self._batches):
             self._send_batch(request_id)
+        for held in tuple(self._holds):
+            self._send_holds(*held)
 
     def link_down(self, error: BokiError, *, known: bool) -> None:
         self._leftover.clear()
@@ -270,10 +302,12 @@ class BookieLink:
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._channels or self._leftover or self._single_reads or self._reads or self._batches)
+        return not (
+            self._channels or self._leftover or self._single_reads or self._reads or self._batches or self._holds
+        )
 
     def outstanding(self) -> bool:
-        return bool(self._single_reads or self._reads or self._batches or self._leftover) or any(
+        return bool(self._single_reads or self._reads or self._batches or self._holds or self._leftover) or any(
             channel.unanswered for channel in self._channels.values()
         )
 
@@ -351,6 +385,9 @@ class BookieLink:
             self._batch_answer(frame)
             return
         response = v2.decode_response(frame)
+        if isinstance(response, v2.HoldResponse):
+            self._hold_answer(response)
+            return
         if not isinstance(response, v2.ReadResponse):
             raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
         key = (response.ledger_id, response.entry_id)
@@ -439,6 +476,31 @@ class BookieLink:
 
     # -- inside
 
+    def _send_holds(self, ledger_id: int, version: int) -> None:
+        assert self.connection is not None
+        for hold in self._holds[ledger_id, version]:
+            if not hold.sent:
+                hold.sent = True
+                self.connection.send(v2.encode_hold(ledger_id, hold.master_key, version))
+        if self.life.ticking is None:
+            self.life.start_ticking()
+
+    def _hold_answer(self, answer: v2.HoldResponse) -> None:
+        key = (answer.ledger_id, answer.version)
+        holds = self._holds.get(key)
+        if not holds or not holds[0].sent:
+            raise ProtocolError(f"bookie {self.bookie} answered a hold of ledger {key[0]} that was not asked for")
+        self._read_count -= 1
+        holds.pop(0).resolve(Outcome(answer.status))
+        if not holds:
+            del self._holds[key]
+            self._check_idle()
+
+    def _hold_timed_out(self, key: tuple[int, int], hold: _Hold, timeout_s: float) -> None:
+        """It stays in its place: a late answer is its own."""
+        error = CallTimeout(f"bookie {self.bookie} gave no answer within {timeout_s} s", bookie_id=self.bookie)
+        hold.resolve(Outcome(None, error))
+
     def _check_idle(self) -> None:
         if self.idle:
             self._on_idle(self)
@@ -459,6 +521,10 @@ class BookieLink:
         batches, self._batches = self._batches, {}
         for batch in batches.values():
             batch.resolve(BatchAnswer(None, [], error))
+        holds, self._holds = self._holds, {}
+        for same in holds.values():
+            for hold in same:
+                hold.resolve(Outcome(None, error))
 
 
 def _status(code: int) -> V2Status:

@@ -135,6 +135,23 @@ class LedgerUpdates:
                 seen = await self.read(ledger_id)
         raise _too_many_races(ledger_id)
 
+    async def swap_exactly(self, ledger_id: int, wanted: LedgerMetadata, *, known: SeenMetadata) -> SeenMetadata:
+        """Writes `wanted` at the version of `known`, or not at all: it is never applied to what another wrote.
+
+        An unknown outcome is settled: the write is repeated at that version until the version has moved.
+
+        Raises:
+            BadVersion: another write took the version. Superseded, one of these: it cannot be known whether ours was applied
+            before that. NoSuchLedger: deleted. MetadataUnavailable: nothing was sent.
+        """
+        wanted = replace(wanted, ctoken=self._token())
+        path = await self.path(ledger_id)
+        try:
+            version = await self._swap(path, ledger_metadata.encode(wanted), known.version, 0.0)
+        except NoNode:
+            raise _no_such_ledger(ledger_id) from None
+        return SeenMetadata(wanted, version)
+
     async def delete(self, ledger_id: int) -> None:
         """Removes the ledger from the metadata; its bookies collect its entries later.
 

@@ -1,6 +1,7 @@
-"""The copies of one closed ledger on one bookie: those that it lacks are read from its peers and sent to it.
+"""The copies of one ledger on one bookie: those that it lacks are read from its peers and sent to it.
 
-For a bookie that lost part of its disk and was started on the rest. What it answers about itself decides:
+For a bookie that lost part of its disk and was started on the rest, and for one that gets the place of another (`repair`). What it
+answers about itself decides:
 
 | it was asked for its list of entries, and | then |
 |---|---|
@@ -11,7 +12,8 @@ For a bookie that lost part of its disk and was started on the rest. What it ans
 Rules:
 - An entry is sent as a peer gave it, and only if its digest is right. It goes as a recovery add: a fenced ledger takes it.
 - A copy counts when the bookie acknowledged it, so when it is durable. A run that was stopped in between begins again.
-- Metadata is neither written nor read again: the entries of a closed ledger never change.
+- Entries of a closed ledger never change, nor do those before the last fragment of any other: only these are copied. Their copies
+  may move, so the metadata is read again before an entry is called lost. It is never written.
 - `limits.LEDGER_COPIES_AT_ONCE` entries are under way, and `limits.LEDGER_COPY_BYTES` of adds. A peer is asked once for an entry; the
   bookie is sent an entry again when the connection breaks, or when it refuses for a while.
 
@@ -21,7 +23,7 @@ It does not know which entries the bookie owes: the caller names them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from boki_common import limits
@@ -30,7 +32,15 @@ from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import BokiError, DigestMismatch, LedgerError, ProtocolError, Unauthorized, Unreachable
+from boki_common.errors import (
+    BokiError,
+    DigestMismatch,
+    LedgerError,
+    MetadataUnavailable,
+    ProtocolError,
+    Unauthorized,
+    Unreachable,
+)
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
@@ -41,6 +51,8 @@ from boki_ledger.transport import AddChannel, ReadAnswer
 
 NAMED_LIMIT: Final = 10_000
 """Entries of each kind of failure that are named; further ones are only counted."""
+
+Pace = Callable[[int], Awaitable[None]]
 
 _log = get_logger("ledger")
 
@@ -76,11 +88,17 @@ class ReplicaCopies:
         metadata: LedgerMetadata,
         bookie: BookieId,
         ports: LedgerPorts,
+        *,
+        pace: Pace | None = None,
     ) -> None:
-        assert metadata.state is LedgerState.CLOSED, "only a closed ledger says what must be there"
+        """`pace`: awaited with the bytes of each entry before it is sent."""
+        closed = metadata.state is LedgerState.CLOSED
+        self._end = metadata.last_entry + 1 if closed else metadata.ensembles[-1][0]
         self._ledger_id = ledger_id
         self._metadata = metadata
         self._bookie = bookie
+        self._pace = pace
+        self._updates = ports.updates
         self._transport = ports.transport
         self._settings = ports.settings
         self._metrics = ports.metrics
@@ -97,14 +115,14 @@ class ReplicaCopies:
         self._uncounted = {Answer.NEVER_HAD: 0, Answer.UNKNOWN: 0}
 
     async def make_whole(self, entries: Iterable[int], *, looked_at: Callable[[int], None] = lambda _: None) -> Copied:
-        """Sends the bookie those of `entries` that it lacks; each is at most the ledger's last one.
+        """Sends the bookie those of `entries` that it lacks; each is of a closed ledger, or before its last fragment.
 
         Args:
             entries: ids, each once.
             looked_at: called with the bytes copied (0: it was there, or nobody gives it) for each entry that is done.
 
         Raises:
-            Unreachable: the bookie itself does not answer. Unauthorized, LedgerError: it refuses.
+            Unreachable: the bookie itself does not answer. Unauthorized, LedgerError: it refuses. NoSuchLedger: deleted.
         """
         held = await self._listed()
         wanted = self._without(held, entries, looked_at)
@@ -144,7 +162,7 @@ class ReplicaCopies:
         answer = await future  # always ends, see `transport`
         if answer.status is None:
             raise self._away(answer.error)
-        size = self._metadata.last_entry + 1
+        size = self._end
         if size > availability.ENTRIES_LIMIT:
             return None
         held = bytearray(size)
@@ -165,6 +183,7 @@ class ReplicaCopies:
         self, held: bytearray | None, entries: Iterable[int], looked_at: Callable[[int], None]
     ) -> Iterator[int]:
         for entry_id in entries:
+            assert entry_id < self._end, f"entry {entry_id} may still change: entries are fixed below {self._end}"
             if held is not None and held[entry_id]:
                 self._held += 1
                 looked_at(0)
@@ -188,23 +207,28 @@ class ReplicaCopies:
                 continue
             body = await self._from_peers(entry_id)
             if body is not None:
+                if self._pace is not None:
+                    await self._pace(len(body))
                 await self._send(entry_id, body)
                 self._copied += 1
                 self._copied_bytes += len(body)
             looked_at(0 if body is None else len(body))
 
     async def _from_peers(self, entry_id: int) -> memoryview | None:
-        metadata = self._metadata
-        ensemble = metadata.ensemble_of(entry_id)
-        slots = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
-        peers = [ensemble[slot] for slot in slots if ensemble[slot] != self._bookie]
+        asked: dict[BookieId, None] = {}
         evidence = Answer.NEVER_HAD
-        for peer in sorted(peers, key=lambda peer: not self._transport.seems_up(peer)):
-            answer = await self._read(peer, entry_id)
-            body = self._whole(entry_id, answer)
-            if body is not None:
-                return body
-            if answer_of(answer.status) is Answer.UNKNOWN:
+        metadata: LedgerMetadata | None = self._metadata
+        while metadata is not None and (peers := self._peers(metadata, entry_id, asked)):
+            for peer in peers:
+                asked[peer] = None
+                answer = await self._read(peer, entry_id)
+                body = self._whole(entry_id, answer)
+                if body is not None:
+                    return body
+                if answer_of(answer.status) is Answer.UNKNOWN:
+                    evidence = Answer.UNKNOWN
+            metadata = await self._newest()
+            if metadata is None:
                 evidence = Answer.UNKNOWN
         named = self._lost if evidence is Answer.NEVER_HAD else self._unanswered
         if len(named) < NAMED_LIMIT:
@@ -212,6 +236,21 @@ class ReplicaCopies:
         else:
             self._uncounted[evidence] += 1
         return None
+
+    def _peers(self, metadata: LedgerMetadata, entry_id: int, asked: Container[BookieId]) -> list[BookieId]:
+        """The bookies to ask that were not asked yet; those that seem up first."""
+        ensemble = metadata.ensemble_of(entry_id)
+        slots = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
+        peers = [ensemble[slot] for slot in slots if ensemble[slot] != self._bookie and ensemble[slot] not in asked]
+        return sorted(peers, key=lambda peer: not self._transport.seems_up(peer))
+
+    async def _newest(self) -> LedgerMetadata | None:
+        """The metadata as it is now: copies may have moved. None while the store is away. Raises NoSuchLedger."""
+        try:
+            return (await self._updates.read_now(self._ledger_id)).metadata
+        except MetadataUnavailable as error:
+            _log.info("metadata not read again", ledger_id=self._ledger_id, error=error)
+            return None
 
     async def _read(self, bookie: BookieId, entry_id: int) -> ReadAnswer:
         """An answer, or none in time."""

@@ -13,7 +13,7 @@ class Message(NamedTuple):
 
     bookie: str
     kind: str
-    """"add", "read", or what is asked in v3: "read_lac", "write_lac", "force", "poll", "info", "list"."""
+    """"add", "read", "hold", or what is asked in v3: "read_lac", "write_lac", "force", "poll", "info", "list"."""
     entry_id: int
     """-1 for the last, and where there is none."""
     fence: bool

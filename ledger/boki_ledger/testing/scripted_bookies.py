@@ -47,6 +47,8 @@ class ScriptedBookie:
         self.serves_batches = True
         self.serves_polls = True
         self.lacs = ScriptedLacs()
+        self.holds: dict[int, int] = {}
+        """By ledger the highest version of a hold."""
         self.unsynced: dict[int, dict[int, None]] = {}
         """Entries added with deferred sync, and not forced since: a crash may lose them."""
 
@@ -73,6 +75,12 @@ class ScriptedBookie:
             for entry_id in entries:
                 del self.entries[ledger_id][entry_id]
         self.unsynced.clear()
+
+    def hold(self, ledger_id: int, master_key: bytes, version: int) -> V2Status:
+        if self.keys.setdefault(ledger_id, master_key) != master_key:
+            return V2Status.UNAUTHORIZED
+        self.holds[ledger_id] = max(version, self.holds.get(ledger_id, -1))
+        return V2Status.OK
 
     def lac(self, ledger_id: int) -> int:
         """The LAC as the bookie knows it."""
@@ -320,6 +328,15 @@ class ScriptedBookies:
             return transport.EntriesAnswer(V2Status.OK, availability.encode(sorted(entries)))
 
         return self._ask(_message(bookie, "list"), transport.EntriesAnswer, perform)
+
+    def hold_ledger(
+        self, bookie: BookieId, ledger_id: int, master_key: bytes, version: int
+    ) -> asyncio.Future[transport.Outcome]:
+        one = self.bookies[bookie]
+        message = _message(bookie, "hold")
+        return self._ask(
+            message, transport.Outcome, lambda: transport.Outcome(one.hold(ledger_id, master_key, version))
+        )
 
     def serves_batches(self, bookie: BookieId) -> bool:
         return bookie not in self._refused_batches

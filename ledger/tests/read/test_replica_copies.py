@@ -10,7 +10,6 @@ import pytest
 from boki_common import limits
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.entry_body import verify_body
-from boki_common.bookkeeper.ledger_metadata import encode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerError, Unauthorized, Unreachable
 from boki_common.ids import BookieId
@@ -222,8 +221,32 @@ async def test_very_many_uncopied_entries_are_counted_and_some_are_named(
     assert (await make_whole(ledgers, ledger_id)).lost == (COUNT, list(range(5)))
 
 
-async def test_a_ledger_that_is_not_closed_says_nothing_of_what_must_be_there(ledgers: Ledgers) -> None:
+async def test_of_a_ledger_that_is_not_closed_only_earlier_fragments_are_copied(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    with pytest.raises(AssertionError, match="closed"):
-        await copies(ledgers, writer.ledger_id)
-    assert encode(await ledgers.metadata(writer.ledger_id))
+    with pytest.raises(AssertionError, match="entries are fixed below 0"):
+        await (await copies(ledgers, writer.ledger_id)).make_whole([0])
+    await writer.append(b"one")
+    ledgers.bookies.register("b1", "b2", "b3", "b4")
+    ledgers.bookies.crash("b1")
+    for payload in (b"two", b"three"):
+        await writer.append(payload)
+    await turns()
+    metadata = await ledgers.metadata(writer.ledger_id)
+    first = metadata.ensembles[-1][0]
+    assert first > 0
+    await (await copies(ledgers, writer.ledger_id, BookieId("b5"))).make_whole(range(first))
+    assert ledgers.bookies.stored("b5", writer.ledger_id) == list(range(first))
+    with pytest.raises(AssertionError, match=f"entries are fixed below {first}"):
+        await (await copies(ledgers, writer.ledger_id, BookieId("b5"))).make_whole([first])
+
+
+async def test_an_entry_is_lost_only_by_the_newest_metadata(ledgers: Ledgers, ledger_id: int) -> None:
+    """Its copies moved while they were asked for."""
+    stale = await copies(ledgers, ledger_id)
+    ledgers.bookies["b4"].entries[ledger_id] = dict(ledgers.bookies[B2].entries[ledger_id])
+    moved = ((0, tuple(map(BookieId, ("b1", "b4", "b5")))),)
+    await ledgers.change(ledger_id, ensembles=moved)
+    for bookie in (B1, B2, B3):
+        del ledgers.bookies[bookie].entries[ledger_id]
+    done = await stale.make_whole(range(COUNT))
+    assert (done.copied, done.lost.total, done.unanswered.total) == (COUNT, 0, 0)
