@@ -34,6 +34,7 @@ from boki_ledger.read.replica_copies import Pace, ReplicaCopies
 from boki_ledger.read.replica_words import words_of_replicas
 from boki_ledger.recover.end_search import check_floor
 from boki_ledger.recover.recovery import LedgerRecovery
+from boki_ledger.repair.auditor import Auditor, RepairLimits
 from boki_ledger.repair.worker import RepairWorker
 from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.settings import LedgerSettings
@@ -259,6 +260,10 @@ class LedgerClient:
     def repairer(self, *, pace: Pace | None = None) -> RepairWorker:
         """Makes copies of a ledger anew that were on lost bookies, see `repair.worker`."""
         return RepairWorker(self._ports(), pace=pace)
+
+    def auditor(self, limits: RepairLimits) -> Auditor:
+        """Finds ledgers that miss copies, and has these made anew, see `repair.auditor`."""
+        return Auditor(self._ports(), self._store, limits)
 
     async def words_of_replicas(self, ledger_id: int, entry: int) -> dict[BookieId, str]:
         """What each bookie that may have an entry says of it, for people. Raises as `metadata_of`."""

@@ -69,7 +69,7 @@ class Move(NamedTuple):
 class Blocker(Enum):
     """The reason for which a missing copy is not made now."""
 
-    NO_TARGET = "no bookie can take it: each that takes writes and holds has a slot of the fragment already"
+    NO_TARGET = "no bookie can take it: each one of ours that takes writes is a member of the fragment already, refuses, or is away"
     IN_RECOVERY = "the ledger is being recovered: it is looked at again once it is closed"
     OPEN = "its last fragment is still written: its writer, or recovery, replaces the bookie"
     NO_DIGEST = "its metadata does not say which digest its entries have (metadata of version 1)"

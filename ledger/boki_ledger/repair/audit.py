@@ -1,0 +1,133 @@
+"""What one look at all ledgers and bookies found: which copies are missing, and which of them are due. Pure, for JSON too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.ids import BookieId
+from boki_ledger.repair.plan import (
+    FOR_GOOD,
+    Blocker,
+    Urgency,
+    is_mass_outage,
+    lost_bookies,
+    missing_entries,
+    plan_ledger,
+    urgency,
+)
+
+LISTED: Final = 100
+"""Ledgers that a report names, the most urgent ones."""
+
+
+class MissingCopies(NamedTuple):
+    """One ledger of which bookies that are away have copies."""
+
+    urgency: Urgency
+    entries: int
+    """Copies of entries that are missing while these bookies are away."""
+    away: tuple[BookieId, ...]
+    due: frozenset[BookieId]
+    """Those of them that count as lost: their copies are to be made anew."""
+    written: bool
+    """Whether its writer, or recovery, replaces one of them: its last fragment is not closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """See the module."""
+
+    ledgers: int
+    unreadable: tuple[int, ...]
+    """Ledgers whose metadata cannot be read."""
+    bookies: int
+    """With a cookie."""
+    away: Mapping[BookieId, float]
+    mass_outage: bool
+    missing: tuple[MissingCopies, ...] = field(default=())
+    """Most urgent first."""
+
+    @property
+    def due(self) -> list[MissingCopies]:
+        """Those with copies to be made anew, most urgent first."""
+        return [one for one in self.missing if one.due and (one.entries or not one.written)]
+
+
+def look_at(
+    ledger_id: int, metadata: LedgerMetadata, away: Mapping[BookieId, float], due: frozenset[BookieId]
+) -> MissingCopies | None:
+    """What a ledger misses; None if nothing. `due`: who is lost to it."""
+    gone = frozenset(bookie for _, bookies in metadata.ensembles for bookie in bookies if bookie in away)
+    if not gone:
+        return None
+    blockers = plan_ledger(metadata, gone, ()).blockers
+    written = any(why in (Blocker.OPEN, Blocker.IN_RECOVERY) for _, why in blockers)
+    missing = missing_entries(metadata, gone)
+    return MissingCopies(urgency(ledger_id, metadata, gone), missing, tuple(sorted(gone)), due, written)
+
+
+def audit_of(
+    ledgers: Mapping[int, LedgerMetadata | None],
+    away: Mapping[BookieId, float],
+    bookies: int,
+    *,
+    grace_s: float,
+) -> Audit:
+    """The audit of ledgers, by id; None is metadata that cannot be read."""
+    mass_outage = is_mass_outage(away, bookies)
+    found = []
+    for ledger_id, metadata in ledgers.items():
+        if metadata is not None:
+            due = lost_bookies(metadata, away, grace_s=grace_s, mass_outage=mass_outage)
+            missing = look_at(ledger_id, metadata, away, due)
+            if missing is not None:
+                found.append(missing)
+    unreadable = tuple(ledger_id for ledger_id, metadata in ledgers.items() if metadata is None)
+    return Audit(len(ledgers), unreadable, bookies, away, mass_outage, tuple(sorted(found)))
+
+
+def describe(audit: Audit) -> dict[str, Any]:
+    """As JSON."""
+    by_copies: dict[str, int] = {}
+    for one in audit.missing:
+        left = str(one.urgency.copies_left)
+        by_copies[left] = by_copies.get(left, 0) + 1
+    return {
+        "ledgers": audit.ledgers,
+        "unreadable_ledgers": list(audit.unreadable[:LISTED]),
+        "bookies": audit.bookies,
+        "mass_outage": audit.mass_outage,
+        "away": [
+            {
+                "bookie": bookie,
+                "retired": away_s == FOR_GOOD,
+                "away_s": None if away_s == FOR_GOOD else round(away_s, 1),
+            }
+            for bookie, away_s in audit.away.items()
+        ],
+        "ledgers_by_copies_left": by_copies,
+        "missing_ledgers": len(audit.missing),
+        "missing_entries": sum(one.entries for one in audit.missing),
+        "missing_bytes": _bytes(audit.missing),
+        "due_ledgers": len(audit.due),
+        "due_bytes": _bytes(audit.due),
+        "most_urgent": [
+            {
+                "ledger_id": one.urgency.ledger_id,
+                "copies_left": one.urgency.copies_left,
+                "missing_entries": one.entries,
+                "missing_bytes": one.urgency.missing_bytes,
+                "away": list(one.away),
+                "due": sorted(one.due),
+                "written": one.written,
+            }
+            for one in audit.missing[:LISTED]
+        ],
+    }
+
+
+def _bytes(ledgers: Iterable[MissingCopies]) -> int:
+    return sum(one.urgency.missing_bytes for one in ledgers)

@@ -1,0 +1,274 @@
+"""Looks at all ledgers and bookies, and has the copies of lost bookies made anew, the most urgent first.
+
+    auditor = Auditor(ports, store, settings)
+    await auditor.audit()          # one look
+    await auditor.run("ours")      # until it is cancelled: looks again and again, and repairs
+
+- Every ledger is read in the first round, when the bookies that are away are others than before, and each `scan_s`. Between,
+  only ledgers that missed copies are.
+- A bookie that is not registered, but answers a direct call, is not away. One that returns is not lost any more: who is lost is asked
+  anew for each version of the metadata that a worker reads, and the bookies are looked at each `round_s` meanwhile.
+- Where more bookies are lost during a round, it ends early, so that ledgers with fewer copies come first.
+- A ledger that could not be repaired is tried again each round: a source or a target may have returned.
+
+Any number of auditors may run at once: they do things twice, and nothing wrong (`worker`). While Apache's auditor is elected
+in the same cluster this one only looks, since that one fences ledgers and knows no holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.errors import BokiError, CorruptData, NoSuchLedger
+from boki_common.ids import BookieId
+from boki_common.logs import get_logger
+from boki_common.metadata.store import MetadataStore, names_below
+from boki_ledger.ports import LedgerPorts
+from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
+from boki_ledger.repair.away import Away
+from boki_ledger.repair.pace import RatePace
+from boki_ledger.repair.plan import FOR_GOOD, GRACE_S, lost_bookies
+from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
+
+APACHES_ELECTION: Final = f"{layout.LEDGERS}/underreplication/auditorelection"
+READ_AT_ONCE: Final = 64
+
+_log = get_logger("repair")
+
+
+class Mode(Enum):
+    """What the auditor does. The values are those of the setting."""
+
+    OURS = "ours"
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairLimits:
+    """Times and bounds of repair; see the settings of controllers."""
+
+    grace_s: float = GRACE_S
+    bytes_per_s: int = 32 * 1024 * 1024
+    ledgers_at_once: int = 4
+    round_s: float = 10.0
+    scan_s: float = 3_600.0
+
+
+class Auditor:
+    """See the module."""
+
+    def __init__(self, ports: LedgerPorts, store: MetadataStore, limits: RepairLimits) -> None:
+        self._ports = ports
+        self._store = store
+        self._limits = limits
+        self._worker = RepairWorker(ports, pace=RatePace(limits.bytes_per_s))
+        self._memory = Away()
+        self._named: dict[BookieId, None] = {}
+        self._away: dict[BookieId, float] = {}
+        self._bookies = 0
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+        self._scanned_at = float("-inf")
+        self._scanned_for: tuple[BookieId, ...] | None = None
+        self._candidates: dict[int, None] = {}
+        self._ledgers = 0
+        self._unreadable: tuple[int, ...] = ()
+        self._last: Audit | None = None
+        self._blocked: dict[int, Repaired] = {}
+        self._mode = Mode.OBSERVE
+        self._why = ""
+        self._repaired = self._copied = self._copied_bytes = 0
+        self._working_s = 0.0
+        store.on_session_lost(self._memory.forget)
+
+    # -- looking
+
+    async def audit(self) -> Audit:
+        """One look at all bookies, and at all ledgers that may miss copies. Raises MetadataError."""
+        loop = asyncio.get_running_loop()
+        await self._look()
+        if self._must_scan(loop.time()):
+            await self._scan()
+            await self._look()  # the ledgers may name bookies that are retired
+            self._scanned_at, self._scanned_for = loop.time(), tuple(self._away)
+        found = await self._read(list(self._candidates))
+        audit = audit_of(found, self._away, self._bookies, grace_s=self._limits.grace_s)
+        self._candidates = {one.urgency.ledger_id: None for one in audit.missing}
+        unreadable = tuple(sorted({*self._unreadable, *audit.unreadable}))
+        self._last = Audit(self._ledgers, unreadable, audit.bookies, dict(audit.away), audit.mass_outage, audit.missing)
+        self._blocked = {key: value for key, value in self._blocked.items() if key in self._candidates}
+        return self._last
+
+    def _must_scan(self, now_s: float) -> bool:
+        return self._scanned_for != tuple(self._away) or now_s >= self._scanned_at + self._limits.scan_s
+
+    async def _look(self) -> None:
+        """Who is away now. Raises MetadataError."""
+        async with self._looking:
+            loop = asyncio.get_running_loop()
+            registered = {
+                bookie
+                for read_only in (False, True)
+                for bookie in await layout.available_bookies(self._store, read_only=read_only)
+            }
+            cookies = frozenset(await layout.bookie_cookies(self._store))
+            away = self._memory.seen(self._named, registered, cookies, now_s=loop.time())
+            asked = [bookie for bookie, away_s in away.items() if away_s != FOR_GOOD]
+            for bookie, answer in zip(asked, await asyncio.gather(*map(self._call, asked)), strict=True):
+                if answer:
+                    self._memory.answered(bookie)
+                    del away[bookie]
+            self._away, self._bookies = away, len(cookies)
+            self._looked_at = loop.time()
+
+    async def _call(self, bookie: BookieId) -> bool:
+        """Whether a bookie that is not registered answers all the same."""
+        return (await self._ports.transport.bookie_info(bookie)).status is not None
+
+    async def _scan(self) -> None:
+        """Reads all ledgers: which bookies they name, and which of them may miss copies. Raises MetadataError."""
+        listed: list[int] = [*await layout.list_ledgers(self._store)]
+        named: dict[BookieId, None] = {}
+        holders: dict[int, frozenset[BookieId]] = {}
+        unreadable: list[int] = []
+        for some in _parts(listed):
+            for ledger_id, metadata in (await self._read(some)).items():
+                if metadata is None:
+                    unreadable.append(ledger_id)
+                    continue
+                members = [bookie for _, bookies in metadata.ensembles for bookie in bookies]
+                named.update(dict.fromkeys(members))
+                holders[ledger_id] = frozenset(members)
+        self._named = named
+        present = frozenset(await layout.bookie_cookies(self._store)) - self._away.keys()
+        self._candidates = {ledger_id: None for ledger_id, members in holders.items() if members - present}
+        self._ledgers, self._unreadable = len(listed), tuple(unreadable)
+
+    async def _read(self, ledgers: list[int]) -> dict[int, LedgerMetadata | None]:
+        """The metadata of ledgers that are there; None where it cannot be read. Raises MetadataError."""
+        found: dict[int, LedgerMetadata | None] = {}
+
+        async def read(ledger_id: int) -> None:
+            try:
+                found[ledger_id] = (await self._ports.updates.read_now(ledger_id)).metadata
+            except NoSuchLedger:
+                return
+            except CorruptData as error:
+                _log.error("metadata of a ledger cannot be read", ledger_id=ledger_id, error=error)
+                found[ledger_id] = None
+
+        for some in _parts(ledgers):
+            await asyncio.gather(*map(read, some))
+        return dict(sorted(found.items()))
+
+    # -- repairing
+
+    async def run(self, mode: Mode) -> None:
+        """Looks and, with OURS, repairs, round after round. Errors of a round are logged; the next one follows."""
+        known = ""
+        while True:
+            try:
+                await self.round(mode)
+                known = ""
+            except BokiError as error:
+                if str(error) != known:
+                    _log.warning("a round of repair failed; another one follows", error=error)
+                known = str(error)
+            await asyncio.sleep(self._limits.round_s)
+
+    async def round(self, mode: Mode) -> None:
+        """One round. Raises MetadataError."""
+        self._mode, self._why = mode, ""
+        if mode is Mode.OFF:
+            return
+        audit = await self.audit()
+        if mode is Mode.OURS and await names_below(self._store, APACHES_ELECTION):
+            self._mode, self._why = (
+                Mode.OBSERVE,
+                "the auditor of Apache BookKeeper's AutoRecovery is elected: stop it first",
+            )
+        if self._mode is not Mode.OURS or not audit.due:
+            return
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
+        queue = iter([one.urgency.ledger_id for one in audit.due])
+        known = tuple(audit.away)
+        workers = [
+            asyncio.create_task(self._work(queue, known), name="repair") for _ in range(self._limits.ledgers_at_once)
+        ]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers)
+            self._working_s += loop.time() - begun_at
+        await self.audit()
+
+    async def _work(self, queue: Iterator[int], known: tuple[BookieId, ...]) -> None:
+        """One of several that share the queue. Raises MetadataError."""
+        for ledger_id in queue:
+            if asyncio.get_running_loop().time() >= self._looked_at + self._limits.round_s:
+                await self._look()
+            if tuple(self._away) != known:
+                return  # others are lost, or some returned: what is urgent is decided again
+            self._count(await self._worker.repair(ledger_id, self._lost, self._targets()))
+
+    def _lost(self, metadata: LedgerMetadata) -> frozenset[BookieId]:
+        audit = self._last
+        assert audit is not None
+        return lost_bookies(metadata, self._away, grace_s=self._limits.grace_s, mass_outage=audit.mass_outage)
+
+    def _targets(self) -> list[BookieId]:
+        """Bookies that take writes and are not failing, in random order."""
+        chooser = self._ports.chooser
+        return [one for one in self._ports.rng.shuffled(chooser.writable()) if one not in self._away]
+
+    def _count(self, done: Repaired) -> None:
+        self._copied += done.copied
+        self._copied_bytes += done.copied_bytes
+        self._repaired += done.outcome is Outcome.REPAIRED
+        if done.outcome is Outcome.BLOCKED:
+            before = self._blocked.get(done.ledger_id)
+            if before is None or before.faults != done.faults:
+                _log.warning(
+                    "ledger not repaired", ledger_id=done.ledger_id, why=done.faults, lost_entries=done.lost[:LISTED]
+                )
+            self._blocked[done.ledger_id] = done
+        else:
+            self._blocked.pop(done.ledger_id, None)
+
+    # -- for people
+
+    def status(self) -> dict[str, Any]:
+        """What it last saw and did, as JSON."""
+        rate = self._copied_bytes / self._working_s if self._working_s > 0 else 0.0
+        audit = None if self._last is None else describe(self._last)
+        due_bytes = 0 if audit is None else audit["due_bytes"]
+        return {
+            "mode": self._mode.value,
+            "why": self._why,
+            "audit": audit,
+            "repaired_ledgers": self._repaired,
+            "copied_entries": self._copied,
+            "copied_bytes": self._copied_bytes,
+            "bytes_per_s": round(rate),
+            "left_s": round(due_bytes / rate, 1) if rate and due_bytes else None,
+            "blocked_ledgers": len(self._blocked),
+            "blocked": [
+                {"ledger_id": one.ledger_id, "why": list(one.faults), "lost_entries": list(one.lost[:LISTED])}
+                for one in list(self._blocked.values())[:LISTED]
+            ],
+        }
+
+
+def _parts(ledgers: list[int]) -> Iterator[list[int]]:
+    for begin in range(0, len(ledgers), READ_AT_ONCE):
+        yield ledgers[begin : begin + READ_AT_ONCE]
