@@ -319,14 +319,18 @@ async def running_controller(
     parts: Parts, settings: ProcessSettings, *, address: Address
 ) -> AsyncIterator[RunningRole]:
     """A controller; it leads or stands for election. Raises SettingsError: cannot listen."""
-    from boki_metalog.control.controller import Controller
+    from boki_ledger.repair.settings import Mode
+    from boki_metalog.control.controller import Controller, Duty
 
     async with ledger_client(parts, settings) as ledgers:
+        auditor = ledgers.auditor(settings.controller.repair_limits())
+        mode = Mode(settings.controller.repair)
         controller = await Controller(
             metadata=parts.metadata,
             ledgers=ledgers,
             rng=parts.rng,
             settings=settings.controller,
+            duties=[Duty("repair", lambda: auditor.run(mode), auditor.status)],
             token=parts.token,
         ).start(address)
         try:

@@ -34,7 +34,8 @@ from boki_ledger.read.replica_copies import Pace, ReplicaCopies
 from boki_ledger.read.replica_words import words_of_replicas
 from boki_ledger.recover.end_search import check_floor
 from boki_ledger.recover.recovery import LedgerRecovery
-from boki_ledger.repair.auditor import Auditor, RepairLimits
+from boki_ledger.repair.auditor import Auditor
+from boki_ledger.repair.settings import RepairLimits
 from boki_ledger.repair.worker import RepairWorker
 from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
 from boki_ledger.settings import LedgerSettings

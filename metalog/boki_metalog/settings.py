@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from boki_common import limits
 from boki_common.backoff import Backoff
 from boki_common.settings import setting
+from boki_ledger.repair.settings import GRACE_S, Mode, RepairLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +98,44 @@ class ControllerSettings:
     )
     retry_first_s: float = setting(0.1, help="First pause after a failed step; it doubles.", minimum=0.001)
     retry_limit_s: float = setting(5.0, help="The longest such pause.", minimum=0.001)
+    repair: str = setting(
+        Mode.OBSERVE.value,
+        help="Copies of closed ledgers on lost bookies: `ours` makes them anew elsewhere, `observe` only reports them, `off` neither.",
+    )
+    repair_grace_s: float = setting(
+        GRACE_S, help="A bookie that is away for so long is lost; where one copy is left, at once.", minimum=0.0
+    )
+    repair_bytes_per_s: int = setting(
+        32 * limits.MIB, unit="bytes/s", help="Repair copies no more than this; 0: no bound.", minimum=0
+    )
+    repair_ledgers_at_once: int = setting(
+        4, unit="ledgers", help="So many ledgers are repaired at the same time.", minimum=1
+    )
+    repair_round_s: float = setting(
+        10.0, help="Repair looks this often which bookies are there, and tries again what was blocked.", minimum=0.01
+    )
+    repair_scan_s: float = setting(
+        3_600.0,
+        help="How often repair reads the metadata of all ledgers; also when other bookies are away.",
+        minimum=0.01,
+    )
 
     def backoff(self) -> Backoff:
         """The pauses of one series of attempts."""
         return Backoff(self.retry_first_s, self.retry_limit_s)
+
+    def repair_limits(self) -> RepairLimits:
+        return RepairLimits(
+            grace_s=self.repair_grace_s,
+            bytes_per_s=self.repair_bytes_per_s,
+            ledgers_at_once=self.repair_ledgers_at_once,
+            round_s=self.repair_round_s,
+            scan_s=self.repair_scan_s,
+        )
+
+    def faults(self) -> list[str]:
+        modes = [mode.value for mode in Mode]
+        return [] if self.repair in modes else [f"repair must be one of {', '.join(modes)}, found {self.repair!r}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

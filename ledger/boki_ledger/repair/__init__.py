@@ -1,5 +1,6 @@
 """Repair: copies of closed ledgers come back when a bookie is lost.
 
-`plan` decides (pure): which entries have a fixed end, which copies are missing, what is copied first and to whom. `away` remembers
-how long bookies are gone. `worker` copies one ledger and changes its metadata; `auditor` looks at all ledgers and has them copied.
+Pure: `plan` decides which copies are missing, in what order they are made anew, and where. `away` remembers how long bookies are gone,
+`audit` is what a look at all ledgers found. Coroutines: `worker` repairs one ledger, at the rate of `pace`; `auditor` looks at
+all of them and hands them to workers. `settings` is what a process may set of it.
 """

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
@@ -33,32 +31,14 @@ from boki_ledger.ports import LedgerPorts
 from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
 from boki_ledger.repair.away import Away
 from boki_ledger.repair.pace import RatePace
-from boki_ledger.repair.plan import FOR_GOOD, GRACE_S, lost_bookies
+from boki_ledger.repair.plan import FOR_GOOD, lost_bookies
+from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
 
 APACHES_ELECTION: Final = f"{layout.LEDGERS}/underreplication/auditorelection"
 READ_AT_ONCE: Final = 64
 
 _log = get_logger("repair")
-
-
-class Mode(Enum):
-    """What the auditor does. The values are those of the setting."""
-
-    OURS = "ours"
-    OBSERVE = "observe"
-    OFF = "off"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairLimits:
-    """Times and bounds of repair; see the settings of controllers."""
-
-    grace_s: float = GRACE_S
-    bytes_per_s: int = 32 * 1024 * 1024
-    ledgers_at_once: int = 4
-    round_s: float = 10.0
-    scan_s: float = 3_600.0
 
 
 class Auditor:

@@ -34,8 +34,6 @@ from boki_common.bookkeeper.ledger_metadata import NO_DIGEST, LedgerMetadata, Le
 from boki_common.ids import BookieId
 from boki_ledger.rules.write_set import write_sets
 
-GRACE_S: Final = 600.0
-"""How long a bookie is away before its copies are made anew elsewhere, by default."""
 FOR_GOOD: Final = float("inf")
 """How long a bookie without a cookie is away."""
 MASS_OUTAGE_PART: Final = 4

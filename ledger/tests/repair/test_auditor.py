@@ -10,7 +10,8 @@ import pytest
 
 from boki_common.bookkeeper import layout
 from boki_common.metadata.store import ensure_path
-from boki_ledger.repair.auditor import APACHES_ELECTION, Auditor, Mode, RepairLimits
+from boki_ledger.repair.auditor import APACHES_ELECTION, Auditor
+from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.testing.ledgers import Ledgers
 
 pytestmark = pytest.mark.usefixtures("virtual_time")

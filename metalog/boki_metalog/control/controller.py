@@ -12,6 +12,8 @@ Rules:
 - Everything a policy does is safe with two leaders at once, or none: terms change by compare-and-swap, and ledgers are
   deleted only when no driver can name them any more. Leadership only saves doing things twice.
 - A policy that fails is reported in the status and run again next round; it stops no other policy.
+- A *duty* runs beside the rounds for as long as this one leads, since it takes long: copies of lost bookies are made anew by one
+  (`boki_ledger.repair`). It reports its own errors; one that raises ends the controller.
 - The others stand for election; they take part in nothing.
 
 For people: HELLO and STATUS, as a sequencer answers them, to those who show the cluster token if there is one.
@@ -19,8 +21,9 @@ For people: HELLO and STATUS, as a sequencer answers them, to those who show the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Self
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -50,6 +53,16 @@ NO_LOG: Final = -1
 _log = get_logger("controller")
 
 
+class Duty(NamedTuple):
+    """What the leader does beside its rounds; see the module."""
+
+    name: str
+    run: Callable[[], Coroutine[None, None, None]]
+    """Cancelled when this one leads no more."""
+    status: Callable[[], dict[str, Any]]
+    """For people; JSON."""
+
+
 class Controller:
     """See the module. Use `start`."""
 
@@ -61,6 +74,7 @@ class Controller:
         rng: Random,
         settings: ControllerSettings = ControllerSettings(),  # noqa: B008 - frozen
         policies: Sequence[Policy] | None = None,
+        duties: Sequence[Duty] = (),
         token: ClusterToken = NO_TOKEN,
     ) -> None:
         """`token`: required of those who connect, and sent to sequencers."""
@@ -71,6 +85,7 @@ class Controller:
         self._metadata = metadata
         self._settings = settings
         self._policies = tuple(default_policies() if policies is None else policies)
+        self._duties = tuple(duties)
         self._faults: dict[str, str] = {}
         self._cluster = Cluster(
             metadata=metadata,
@@ -113,6 +128,7 @@ class Controller:
         return self._process.status() | {
             "leading": self.leading,
             "policies": [{"name": one.name, "fault": self._faults.get(one.name)} for one in self._policies],
+            "duties": {one.name: one.status() for one in self._duties},
         }
 
     async def _join(self) -> Membership:
@@ -134,12 +150,21 @@ class Controller:
                 on_failure=lambda error, pause_s: _log.info("no election yet", pause_s=pause_s, error=error),
             )
             _log.info("leads", incarnation=self.incarnation)
-            await self._lead()
+            duties = [asyncio.create_task(one.run(), name=one.name) for one in self._duties]
+            try:
+                await self._lead(duties)
+            finally:
+                for duty in duties:
+                    duty.cancel()
+                await asyncio.gather(*duties, return_exceptions=True)
             _log.info("leads no more", incarnation=self.incarnation)
 
-    async def _lead(self) -> None:
+    async def _lead(self, duties: Sequence[asyncio.Task[None]] = ()) -> None:
         self._cluster.terms_led += 1
         while self._election.leading:
+            for duty in duties:
+                if duty.done():
+                    duty.result()
             for policy in self._policies:
                 if self._process.feed.error is not None:
                     raise self._process.feed.error

@@ -11,7 +11,7 @@ import pytest
 from boki_common.errors import ConnectionLost, InvalidArgument, ProtocolError
 from boki_common.metadata.memory import Fault, MemoryStore
 from boki_common.net.connection import Address
-from boki_metalog.control.controller import Controller
+from boki_metalog.control.controller import Controller, Duty
 from boki_metalog.control.controller_rules import WEIGHTS_PATH, encode_weights
 from boki_metalog.control.log_changes import LogChanges
 from boki_metalog.control.policies import Cluster
@@ -22,13 +22,16 @@ from boki_metalog.terms.metadata_tree import read_record, read_view
 FAST = ControllerSettings(round_s=0.01, vacant_grace_s=0.05, retry_first_s=0.005, retry_limit_s=0.02, retry_for_s=1.0)
 
 
-async def controller(cluster: Any, store: MemoryStore | None = None, policies: Any = None) -> Controller:
+async def controller(
+    cluster: Any, store: MemoryStore | None = None, policies: Any = None, duties: Any = ()
+) -> Controller:
     made = await Controller(
         metadata=store or await cluster.store(),
         ledgers=cluster.ledgers,
         rng=cluster.rng,
         settings=FAST,
         policies=policies,
+        duties=duties,
     ).start(Address.parse("127.0.0.1:0"))
     cluster._closing.append(made.close)
     return made
@@ -128,6 +131,29 @@ async def test_a_policy_that_fails_is_reported_and_stops_no_other(cluster: Any) 
     assert one.status()["policies"] == [
         {"name": "failing", "fault": "somebody is away"}, {"name": "counting", "fault": None},
     ]  # fmt: skip
+
+
+async def test_a_duty_runs_while_its_controller_leads_and_one_that_fails_ends_it(cluster: Any) -> None:
+    runs: list[str] = []
+
+    async def run() -> None:
+        runs.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            runs.append("ended")
+
+    async def failing() -> None:
+        raise ValueError("a defect")
+
+    first = await controller(cluster, duties=[Duty("watched", run, lambda: {"runs": len(runs)})])
+    await cluster.until(lambda: runs == ["begun"])
+    assert first.status()["duties"] == {"watched": {"runs": 1}}
+    second = await controller(cluster, duties=[Duty("failing", failing, dict)])
+    await first.close()
+    assert runs == ["begun", "ended"]
+    with pytest.raises(ValueError, match="a defect"):
+        await second.failed
 
 
 async def test_it_says_how_it_is(cluster: Any) -> None:
