@@ -79,7 +79,7 @@ class BookieSettings:
     gc_empties_elsewhere: bool = setting(
         False,
         help="Whether entries go of closed ledgers whose metadata names other bookies only. It can cost a copy when a repair "
-        "goes on by an old list of bookies: only while nothing repairs (Apache's AutoRecovery, boki ledger repair).",
+        "that gives no holds goes on by an old list of bookies: only while Apache's AutoRecovery does not run.",
     )
     gc_reads_per_s: int = setting(
         100, unit="reads/s", help="Metadata reads that garbage collection makes at most.", minimum=1

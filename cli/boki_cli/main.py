@@ -52,6 +52,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "backup": "cluster.backup_commands",
         "log": "logs.log_commands",
         "ledger": "logs.ledger_commands",
+        "repair": "logs.repair_commands",
     },
     "One role a process": {
         "bookie": "start.role_commands",

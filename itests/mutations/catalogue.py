@@ -13,6 +13,7 @@ from itests.mutations.mutation import Mutation
 from itests.mutations.numbers import NUMBERS_MUTATIONS
 from itests.mutations.patch import patches
 from itests.mutations.poison import POISON_MUTATIONS
+from itests.mutations.repair import REPAIR_MUTATIONS
 from itests.mutations.store import STORE_MUTATIONS
 from itests.mutations.tokens import TOKEN_MUTATIONS
 from itests.mutations.users import USERS_MUTATIONS
@@ -251,6 +252,7 @@ bookie bookie/tests/defects/test_promises.py::test_keys_are_in_no_log_line
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     *_OWN,
     *DISK_MUTATIONS,
+    *REPAIR_MUTATIONS,
     *EXPIRY_MUTATIONS,
     *HYGIENE_MUTATIONS,
     *HTTP_MUTATIONS,

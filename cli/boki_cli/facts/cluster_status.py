@@ -153,6 +153,11 @@ async def engines_of(store: MetadataStore, *, timeout_s: float, token: ClusterTo
     return found
 
 
+async def controllers_of(store: MetadataStore, *, timeout_s: float, token: ClusterToken = NO_TOKEN) -> list[Part]:
+    """All controllers that are listed, asked for what they say of themselves. Raises as `gather`."""
+    return await _members(CONTROLLER_ROLE, await members(store, CONTROLLER_ROLE), _How(timeout_s, token))
+
+
 async def _others(store: MetadataStore, known: Set[Address], listed: set[Address]) -> list[tuple[str, Address]]:
     """The engines that are listed and not known, by one address each; `listed` gets all addresses of all that are."""
     found = []

@@ -31,6 +31,15 @@ async def written(cluster: Cluster, client: LedgerClient) -> dict[int, list[byte
     return found
 
 
+async def naming(client: LedgerClient, ledgers: dict[int, list[bytes]], bookie: BookieId) -> dict[int, list[bytes]]:
+    """Those that a bookie has a place in: one that is closed with its ack quorum may lack a copy though no bookie was lost."""
+    return {
+        ledger_id: payloads
+        for ledger_id, payloads in ledgers.items()
+        if bookie in (await client.metadata_of(ledger_id)).ensembles[0][1]
+    }
+
+
 async def check_copies(cluster: Cluster, client: LedgerClient, ledgers: dict[int, list[bytes]]) -> None:
     """Every copy that the metadata names is there, whole, on each bookie by itself."""
     living = {process.bookie.bookie_id: process.bookie for process in cluster.processes if process.bookie is not None}
@@ -69,6 +78,8 @@ async def test_all_closed_ledgers_get_their_copies_back(token: ClusterToken) -> 
         client = await cluster.client(token=token)
         ledgers = await written(cluster, client)
         lost = await lose(cluster, 0)
+        ledgers = await naming(client, ledgers, lost)
+        assert ledgers
         auditor = client.auditor(LIMITS)
         await auditor.round(Mode.OURS)
         status = auditor.status()
@@ -91,12 +102,12 @@ async def test_two_workers_and_a_second_loss_leave_every_copy_in_place() -> None
         await cluster.start(*[NO_TOKEN] * 5)
         client, other = await cluster.client(), await cluster.client()
         ledgers = await written(cluster, client)
-        await lose(cluster, 0)
+        repaired = await naming(client, ledgers, await lose(cluster, 0))
         for number, one in enumerate((client, other)):
             auditor, rival = one.auditor(LIMITS), other.auditor(LIMITS)
             await asyncio.gather(auditor.round(Mode.OURS), rival.round(Mode.OURS))
             if number == 0:
-                await lose(cluster, 1)
-        await check_copies(cluster, client, ledgers)
+                repaired |= await naming(client, ledgers, await lose(cluster, 1))
+        await check_copies(cluster, client, repaired)
     finally:
         await cluster.close()

@@ -1,0 +1,156 @@
+"""`boki repair status | audit`: which ledgers miss copies because bookies are away, and what the leading controller does about it.
+
+`status` asks the controllers: the one that leads looks after copies (`controller.repair`), and says what it saw, did and could not do.
+`audit` needs no controller: it reads the metadata of all ledgers itself, once, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from boki_cli.cluster.metadata_option import ANSWER_S, metadata_option, run_on_metadata
+from boki_cli.exit_codes import CheckFailed
+from boki_cli.logs.ledger_options import run_with_ledgers
+from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.wording import counted, size_text
+from boki_common.errors import Unreachable
+
+if TYPE_CHECKING:
+    from boki_cli.roles import Parts, ProcessSettings
+    from boki_common.metadata.store import MetadataStore
+    from boki_ledger.client import LedgerClient
+
+NAMED: Final = 10
+"""Ledgers and bookies that are listed for a person; --json has more of them."""
+
+repair: Final = CommandGroup("repair", help="Copies of ledgers that lost bookies had, and how they come back.")
+
+
+@command(
+    repair, "status", writes=False, short_help="Say what the leading controller repairs, and what keeps it from it."
+)
+@metadata_option
+def status(invocation: Invocation, metadata: str | None) -> int:
+    """Say what the leading controller last saw of missing copies, what it copied, how fast, and what it cannot copy and why.
+
+    \b
+        boki repair status
+        boki repair status --json | jq .blocked
+    """
+
+    async def run(parts: Parts, _: ProcessSettings) -> None:
+        found = await leaders_status(parts)
+        if invocation.json:
+            invocation.emit(found)
+            flush()
+        else:
+            click.echo("\n".join(status_lines(found)))
+
+    return run_on_metadata(invocation, metadata, run)
+
+
+@command(repair, "audit", writes=False, short_help="Look at all ledgers once: which miss copies.")
+@metadata_option
+def audit(invocation: Invocation, metadata: str | None) -> int:
+    """Read the metadata of all ledgers once, and say which of them have copies on bookies that are away. Changes nothing.
+
+    Exit code 1 says that some do. Without a memory of how long a bookie is away, only those count as due that are retired, or
+    whose ledgers have one copy left.
+    """
+
+    async def run(client: LedgerClient, _: MetadataStore) -> None:
+        from boki_ledger.repair.audit import describe
+        from boki_ledger.repair.settings import RepairLimits
+
+        found = describe(await client.auditor(RepairLimits()).audit())
+        if invocation.json:
+            invocation.emit(found)
+            flush()
+        else:
+            click.echo("\n".join(audit_lines(found)))
+        if found["missing_ledgers"] or found["unreadable_ledgers"]:
+            missing = counted(found["missing_ledgers"], "ledger misses", "ledgers miss")
+            unreadable = len(found["unreadable_ledgers"])
+            more = f", the metadata of {counted(unreadable, 'ledger')} cannot be read" if unreadable else ""
+            raise CheckFailed(f"{missing} copies{more}")
+
+    return run_with_ledgers(invocation, metadata, run)
+
+
+async def leaders_status(parts: Parts) -> dict[str, Any]:
+    """What the leading controller says of repair, with its address. Raises Unreachable: no controller leads."""
+    from boki_cli.facts.cluster_status import controllers_of
+
+    controllers = await controllers_of(parts.metadata, timeout_s=ANSWER_S, token=parts.token)
+    for part in controllers:
+        duty = part.status.get("duties", {}).get("repair")
+        if part.status.get("leading") and duty is not None:
+            return {"controller": part.address, **duty}
+    known = "; ".join(f"{part.address}: {part.problem or 'does not lead'}" for part in controllers) or "none is listed"
+    raise Unreachable(
+        f"expected a controller that leads and repairs ({known}); start one with `boki controller`, or look once with "
+        "`boki repair audit`"
+    )
+
+
+# -- for a person
+
+
+def status_lines(found: dict[str, Any]) -> list[str]:
+    """What `status` prints."""
+    modes = {
+        "ours": "makes missing copies anew",
+        "observe": "only reports missing copies (controller.repair = ours makes them anew)",
+        "off": "does not look for missing copies (controller.repair = off)",
+    }
+    why = f": {found['why']}" if found["why"] else ""
+    lines = [f"controller {found['controller']} {modes.get(found['mode'], found['mode'])}{why}"]
+    lines += ["it has not looked yet"] if found["audit"] is None else audit_lines(found["audit"])
+    if found["repaired_ledgers"] or found["copied_entries"]:
+        left = "" if found["left_s"] is None else f", about {found['left_s']:,.0f} s left"
+        lines.append(
+            f"since it leads: {counted(found['repaired_ledgers'], 'ledger')} repaired, "
+            f"{counted(found['copied_entries'], 'entry', 'entries')} copied ({size_text(found['copied_bytes'])}, "
+            f"{size_text(found['bytes_per_s'])}/s{left})"
+        )
+    for one in found["blocked"][:NAMED]:
+        lost = one["lost_entries"]
+        entries = f"; entries on no bookie: {', '.join(map(str, lost[:NAMED]))}" if lost else ""
+        lines.append(f"blocked: ledger {one['ledger_id']}: {'; '.join(one['why'])}{entries}")
+    return [*lines, *_more(found["blocked_ledgers"] - NAMED, "blocked ledger")]
+
+
+def audit_lines(found: dict[str, Any]) -> list[str]:
+    """What an audit found."""
+    lines = [f"{counted(found['ledgers'], 'ledger')} on {counted(found['bookies'], 'bookie')}"]
+    for one in found["away"][:NAMED]:
+        away_s = one["away_s"]
+        gone = "retired" if one["retired"] else f"away for {away_s:,.0f} s" if away_s >= 1 else "away"
+        lines.append(f"bookie {one['bookie']}: {gone}")
+    lines += _more(len(found["away"]) - NAMED, "bookie")
+    if found["mass_outage"]:
+        lines.append("more than a quarter of the bookies are away: only ledgers with a single copy left are due")
+    if not found["missing_ledgers"]:
+        return [*lines, "no copy is missing"]
+    by_copies = ", ".join(
+        f"{count:,} with {counted(int(left), 'copy', 'copies')} left"
+        for left, count in sorted(found["ledgers_by_copies_left"].items(), key=lambda one: int(one[0]))
+    )
+    lines.append(
+        f"{counted(found['missing_ledgers'], 'ledger misses', 'ledgers miss')} copies ({by_copies}): "
+        f"{counted(found['missing_entries'], 'entry', 'entries')}, about {size_text(found['missing_bytes'])}; due now: "
+        f"{counted(found['due_ledgers'], 'ledger')}"
+    )
+    for one in found["most_urgent"][:NAMED]:
+        written = "; written still, its writer or recovery replaces them" if one["written"] else ""
+        lines.append(
+            f"ledger {one['ledger_id']}: {counted(one['missing_entries'], 'entry', 'entries')} on "
+            f"{', '.join(bookie[:12] for bookie in one['away'])}{written}"
+        )
+    return [*lines, *_more(found["missing_ledgers"] - NAMED, "ledger")]
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"… and {count:,} more {noun}{'' if count == 1 else 's'}"] if count > 0 else []
