@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ QUICK = {
     "BOKI_CONTROLLER_REPAIR_ROUND_S": "0.2",
 }
 LEDGERS = 20
+ROOT = Path(__file__).parents[2]
 
 
 async def fill(client: LedgerClient) -> dict[int, list[bytes]]:
@@ -99,6 +104,57 @@ async def test_a_bookie_that_is_killed_for_good_costs_no_copy_of_closed_ledgers(
             await check_copies(client, {ledger_id: written[ledger_id] for ledger_id in before})
             seqnums += [await session.book("b").append(b"%d" % number) for number in range(20, 40)]
             assert [record.seqnum async for record in session.book("b").read()] == seqnums
+
+
+def commands_of_the_page() -> list[list[str]]:
+    """What docs/disks.md says to do about a lost disk."""
+    section = (ROOT / "docs" / "disks.md").read_text().partition("\n## A lost disk\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"^```sh\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    return [shlex.split(line) for line in block.splitlines()]
+
+
+async def test_what_the_page_says_about_a_lost_disk_brings_all_copies_back(tmp_path: Path) -> None:
+    audit, replace_disk, show = commands_of_the_page()
+    # As long as a bookie may stay away: what is retired is not waited for.
+    settings = {**QUICK, "BOKI_CONTROLLER_REPAIR": "ours", "BOKI_CONTROLLER_REPAIR_GRACE_S": "600"}
+    async with (
+        LocalCluster(tmp_path, bookies=4, controllers=1, settings=settings) as cluster,
+        ledgers_of(cluster.metadata_uri) as (store, client),
+    ):
+        directory = str(tmp_path / "bookie-2")
+
+        async def begin(words: list[str], *more: str) -> asyncio.subprocess.Process:
+            values = {"--metadata": cluster.metadata_uri, "--data": directory}
+            known = [values.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+            arguments = ["-m", "boki_cli.main", *known[1:], *more]
+            return await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+
+        written = await fill(client)
+        found = await gather(cluster.url, store, timeout_s=5)
+        lost = next(BookieId(one.name) for one in found.bookies if one.address == cluster.address("bookie-2"))
+        before = [ledger_id for ledger_id in await named(client, lost) if ledger_id in written]
+        await cluster.kill("bookie-2")
+        await asyncio.to_thread(shutil.rmtree, directory)
+        async with asyncio.timeout(60):  # its session ends some seconds later
+            told = b""
+            while str(lost).encode() not in told:
+                asked = await begin(audit)
+                told, _ = await asked.communicate()
+        assert asked.returncode == 1, told
+        replacing = await begin(replace_disk, "--listen", cluster.address("bookie-2"))
+        try:
+            assert replacing.stdout is not None
+            assert await replacing.stdout.readline(), "it serves"
+            async with asyncio.timeout(120):
+                while await named(client, lost):
+                    pass
+            await check_copies(client, {ledger_id: written[ledger_id] for ledger_id in before})
+            shown = await begin(show)
+            told, _ = await shown.communicate()
+            assert (shown.returncode, b"makes missing copies anew" in told) == (0, True), told
+        finally:
+            replacing.terminate()
+            await replacing.communicate()
 
 
 async def test_by_default_missing_copies_are_reported_and_not_made(tmp_path: Path) -> None:
