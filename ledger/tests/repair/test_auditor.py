@@ -10,6 +10,7 @@ import pytest
 
 from boki_common.bookkeeper import layout
 from boki_common.metadata.store import ensure_path
+from boki_common.testing.virtual_time import let_pass
 from boki_ledger.repair.auditor import APACHES_ELECTION, Auditor
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.testing.ledgers import Ledgers
@@ -72,10 +73,10 @@ async def test_copies_are_made_anew_once_a_bookie_is_away_for_the_grace(
     audit = auditor.status()["audit"]
     assert (audit["missing_ledgers"], audit["missing_entries"], audit["due_ledgers"]) == (1, 3, 0)
     assert audit["ledgers_by_copies_left"] == {"2": 1}
-    await asyncio.sleep(GRACE_S - 1)
+    await let_pass(GRACE_S - 1)
     await auditor.round(Mode.OURS)
     assert "b1" in await members(ledgers, ledger_id)
-    await asyncio.sleep(1)
+    await let_pass(1)
     await auditor.round(Mode.OURS)
     assert "b1" not in await members(ledgers, ledger_id)
     status = auditor.status()
@@ -86,7 +87,7 @@ async def test_one_that_returns_in_time_is_not_replaced(ledgers: Ledgers, ledger
     for _ in range(3):
         await lose(ledgers, "b1")
         await auditor.round(Mode.OURS)
-        await asyncio.sleep(GRACE_S - 1)
+        await let_pass(GRACE_S - 1)
         await auditor.round(Mode.OURS)
         ledgers.bookies.restart("b1")
         await register(ledgers, "b1")
@@ -114,7 +115,7 @@ async def test_in_a_mass_outage_only_single_copies_are_made(ledgers: Ledgers, le
     await lose(ledgers, "b2", "b5")
     for _ in range(2):
         await auditor.round(Mode.OURS)
-        await asyncio.sleep(GRACE_S)
+        await let_pass(GRACE_S)
     assert auditor.status()["audit"]["mass_outage"]
     assert await members(ledgers, ledger_id) == {"b1", "b2", "b3"}
     assert await members(ledgers, other) == {"b1", "b3", "b4"}
@@ -126,7 +127,7 @@ async def test_one_that_answers_without_a_registration_is_there(
     await ledgers.store.delete(layout.bookie_path("b1"), version=0)
     for _ in range(2):
         await auditor.round(Mode.OURS)
-        await asyncio.sleep(GRACE_S)
+        await let_pass(GRACE_S)
     assert auditor.status()["audit"]["away"] == []
     assert await members(ledgers, ledger_id) == {"b1", "b2", "b3"}
 
@@ -136,7 +137,7 @@ async def test_a_session_that_was_lost_makes_the_grace_begin_again(
 ) -> None:
     await lose(ledgers, "b1")
     await auditor.round(Mode.OURS)
-    await asyncio.sleep(GRACE_S)
+    await let_pass(GRACE_S)
     for bookie in ("b2", "b3", "b4", "b5"):
         await ledgers.store.delete(layout.bookie_path(bookie), version=0)
         await ledgers.store.create(layout.bookie_path(bookie), b"")
@@ -196,9 +197,9 @@ async def test_rounds_go_on_after_errors(ledgers: Ledgers, ledger_id: int, audit
     await lose(ledgers, "b1", "b2")
     ledgers.store.disconnect()
     running = asyncio.create_task(auditor.run(Mode.OURS))
-    await asyncio.sleep(3 * LIMITS.round_s)
+    await let_pass(3 * LIMITS.round_s)
     ledgers.store.reconnect()
-    await asyncio.sleep(2 * LIMITS.round_s)
+    await let_pass(2 * LIMITS.round_s)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert await members(ledgers, ledger_id) == {"b3", "b4", "b5"}

@@ -24,9 +24,10 @@ from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_ledger.client import LedgerClient
+from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_logbook.engine import Engine
 from boki_logbook.index.index_files import IndexFiles
-from boki_metalog.control.controller import Controller
+from boki_metalog.control.controller import Controller, Duty
 from boki_metalog.control.log_changes import ensure_logs
 from boki_metalog.sequencer.sequencer import Sequencer
 from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenFiles, TokenPlan, client_of
@@ -45,6 +46,8 @@ from boki_sim.world.steps import Steps
 from boki_sim.world.trace import Trace
 
 ENGINE_PORT: Final = 7040
+QUICK_REPAIR: Final = RepairLimits(grace_s=1.0, bytes_per_s=0, round_s=0.3, scan_s=3.0)
+"""Copies are made anew within a run."""
 PORTS: Final = {"bookie": 3181, "sequencer": 7041, "engine": ENGINE_PORT, "controller": 7042}
 """Where roles of each kind listen."""
 INDEX_FILE_ROWS: Final = 32
@@ -368,10 +371,13 @@ class Cluster:
     async def _controller(self, node: Node) -> None:
         ledgers = await self._ledger_client(node)
         assert node.store is not None
+        auditor = ledgers.auditor(QUICK_REPAIR)
+        duties = [Duty("repair", lambda: auditor.run(Mode.OURS), auditor.status)] if self.shape.repairs else []
         node.role = controller = await Controller(
             metadata=node.store,
             ledgers=ledgers,
             rng=SimRandom(node.numbers),
+            duties=duties,
             token=self.tokens.of(node.host),
         ).start(Address(node.host, PORTS["controller"]))
         await controller.failed

@@ -15,7 +15,7 @@ It reads objects of the roles, never changes them, and decides nothing with thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -25,9 +25,10 @@ from boki_bookie.bookie import Bookie
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
 from boki_common.errors import BokiError
-from boki_common.ids import Position
+from boki_common.ids import BookieId, Position
 from boki_common.runtime.ports import Buffer
 from boki_ledger.client import LedgerClient
+from boki_ledger.rules.write_set import write_set
 from boki_logbook.engine import Engine
 from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
@@ -70,6 +71,8 @@ class _Ledger:
     """Those whose fence is on its way to the disk."""
     contents: dict[int, int] = field(default_factory=dict)
     """Acknowledged entry → checksum of its payload."""
+    targets: dict[BookieId, None] = field(default_factory=dict)
+    """Bookies that a repair named after the ledger was closed: they had all entries of their slots then."""
 
 
 class _Stand(NamedTuple):
@@ -164,6 +167,10 @@ class Invariants:
             self.violated(
                 "2 closed", f"ledger {ledger_id} was closed at {old.last_entry} and is now {new.state} {new.last_entry}"
             )
+        if old.state is LedgerState.CLOSED:
+            known = {bookie for _, bookies in old.ensembles for bookie in bookies}
+            named = {bookie: None for _, bookies in new.ensembles for bookie in bookies if bookie not in known}
+            seen.targets.update(named)
         if old.state is LedgerState.IN_RECOVERY and new.state is LedgerState.OPEN:
             self.violated("2 state", f"ledger {ledger_id} went from recovery back to open")
         if new.state is LedgerState.CLOSED and new.last_entry < seen.acked:
@@ -412,6 +419,7 @@ class Invariants:
             for entry in range(durable + 1):
                 holders = [self._machines.get(bookie, bookie) for bookie in metadata.ensemble_of(entry)]
                 having = [name for name in holders if self._holds(bookies.get(name), ledger_id, entry, name)]
+                self._check_targets(ledger_id, entry, bookies, having, lossy)
                 needed = metadata.ack_quorum - (1 if lossy in holders and lossy not in having else 0)
                 if len(having) < needed:
                     self.violated(
@@ -419,6 +427,20 @@ class Invariants:
                         f"entry {entry} of ledger {ledger_id} was acknowledged or ordered; of {holders} only {having} have it",
                     )
                     break
+
+    def _check_targets(
+        self, ledger_id: int, entry: int, bookies: Mapping[str, Bookie], having: Sequence[str], lossy: str
+    ) -> None:
+        """A bookie that a repair named has what its slots have, for ever."""
+        seen = self.ledgers[ledger_id]
+        metadata = seen.metadata
+        members = metadata.ensemble_of(entry)
+        for slot in write_set(entry, metadata.ensemble_size, metadata.write_quorum):
+            name = self._machines.get(members[slot], members[slot])
+            if members[slot] in seen.targets and name in bookies and name != lossy and name not in having:
+                self.violated(
+                    "1 repaired", f"entry {entry} of ledger {ledger_id} is not on {name}, which a repair named"
+                )
 
     def check_carried(self, bookies: Mapping[str, Bookie]) -> None:
         """What a metalog carries is what its data ledger has there. `check_copies` looks at all copies after that."""
@@ -452,8 +474,9 @@ class Invariants:
 
 
 def _end_of(metadata: LedgerMetadata) -> tuple[object, ...]:
-    """What stays for ever once a ledger is closed."""
-    return metadata.state, metadata.last_entry, metadata.length, metadata.ensembles
+    """What stays for ever once a ledger is closed: a repair gives slots of its fragments to other bookies, and nothing else."""
+    shape = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
+    return metadata.state, metadata.last_entry, metadata.length, shape, [first for first, _ in metadata.ensembles]
 
 
 def _body_of(bookie: Bookie, ledger_id: int, entry: int) -> tuple[Buffer | None, bool]:

@@ -53,6 +53,9 @@ class Shape:
     hasty: bool = False
     """Session writers are forgotten, and appends too old, within seconds: while clients use them, and copies are under way."""
 
+    repairs: bool = False
+    """Controllers make copies anew of bookies that are away, within seconds."""
+
     @property
     def carrying(self) -> bool:
         """Whether engines have small entries carried by the metalog."""
