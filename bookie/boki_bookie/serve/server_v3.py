@@ -10,7 +10,7 @@ are durable, fencing reads are answered after their fence is, what needs the dis
 | | when durable, as others, while more than half of the requests that a connection may have wait for the journal |
 | read | body, and the LAC this bookie knows (see `lac`); a fencing read without it |
 | force | after everything taken before, of any ledger, is durable; OK for an unknown ledger as well |
-| list of entries | what is held, in memory or stored; NO_LEDGER |
+| list of entries | what is held, in memory or stored, once it is durable: who asks names this bookie for it; NO_LEDGER |
 | any of them, of a ledger in limbo | what is held; UNKNOWN_LEDGER_STATE for all else, see `limbo_rules` |
 | bookie info | free space of the disk, and with the files of this bookie as total |
 | LAC write | when the LAC is durable; a lower one than held is forgotten; UNAUTHORIZED, READ_ONLY |
@@ -156,7 +156,11 @@ class V3Requests:
             answer = auth.answer(request.message, self._shared.bookie_id)
             self._send(v3_messages.AuthResponse(request.txn_id, V2Status.OK, answer))
         elif isinstance(request, v3_messages.ListEntriesRequest):
-            self._send(self._list_entries(request))
+            listed = self._list_entries(request)
+            if listed.availability is None:
+                self._send(listed)
+            else:
+                self._send_once_durable(listed, len(listed.availability))
         elif self._is_full():
             self._send(v3_messages.ForceResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
         else:
@@ -437,6 +441,20 @@ class V3Requests:
         if listed is None:
             return v3_messages.ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
         return v3_messages.ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
+
+    def _send_once_durable(self, listed: v3_messages.ListEntriesResponse, size: int) -> None:
+        self._unanswered += 1
+        self._backpressure.took(size, 1)
+
+        def durable(error: BokiError | None) -> None:
+            self._unanswered -= 1
+            self._backpressure.released(size, 1)
+            if error is not None:
+                self._connection.abort(error)
+            else:
+                self._send(listed)
+
+        self._storage.journal.when_durable(durable)
 
     async def _answer_space(self, request: v3_messages.BookieInfoRequest) -> None:
         try:

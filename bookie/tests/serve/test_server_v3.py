@@ -232,6 +232,22 @@ async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: S
     assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1, 2, 4, 7]
 
 
+async def test_a_list_has_nothing_that_a_crash_may_take(served: Served, client: Requester, disk: MemoryDisk) -> None:
+    """A repair names the bookie for what is listed, also for what another repair is just adding."""
+    await client.ask_v3(served.add_v3(1, 1, 0))
+    other = await served.connect()
+    disk.hold("sync")
+    other.connection.send(v3.encode_request(served.add_v3(2, 1, 1, recovery=True)))
+    await turns(50)
+    client.connection.send(v3.encode_request(v3_messages.ListEntriesRequest(3, None, 1)))
+    await turns(50)
+    assert client.frames.empty() and other.frames.empty()
+    disk.release("sync")
+    assert (await other.next_v3()).status is V2Status.OK
+    answer = await client.next_v3()
+    assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1]
+
+
 async def test_bookie_info_has_what_was_asked_for(disk: MemoryDisk, client: Requester) -> None:
     free = await disk.free_bytes()
     info = await client.ask_v3(v3_messages.BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))

@@ -5,7 +5,7 @@ answers about itself decides:
 
 | it was asked for its list of entries, and | then |
 |---|---|
-| it gives the list | what is on it is there |
+| it gives the list | what is on it is there, durably |
 | it knows no such ledger | nothing is there |
 | anything else (in limbo it lists nothing, so that no absence is concluded) | each entry is read from it: whole, or it lacks it |
 
@@ -90,14 +90,19 @@ class ReplicaCopies:
         ports: LedgerPorts,
         *,
         pace: Pace | None = None,
+        only_durable: bool = False,
     ) -> None:
-        """`pace`: awaited with the bytes of each entry before it is sent."""
+        """`pace`: awaited with the bytes of each entry before it is sent.
+
+        `only_durable`: what the bookie gives to a read may be lost in a crash, so without a list all entries are sent to it.
+        """
         closed = metadata.state is LedgerState.CLOSED
         self._end = metadata.last_entry + 1 if closed else metadata.ensembles[-1][0]
         self._ledger_id = ledger_id
         self._metadata = metadata
         self._bookie = bookie
         self._pace = pace
+        self._only_durable = only_durable
         self._updates = ports.updates
         self._transport = ports.transport
         self._settings = ports.settings
@@ -127,7 +132,9 @@ class ReplicaCopies:
         held = await self._listed()
         wanted = self._without(held, entries, looked_at)
         workers = [
-            asyncio.create_task(self._work(wanted, looked_at, probe=held is None), name="copying entries")
+            asyncio.create_task(
+                self._work(wanted, looked_at, probe=held is None and not self._only_durable), name="copying entries"
+            )
             for _ in range(limits.LEDGER_COPIES_AT_ONCE)
         ]
         try:

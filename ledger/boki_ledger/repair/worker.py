@@ -184,7 +184,7 @@ class RepairWorker:
                 done.fault(refused)
                 return ready
             for move in moves:
-                copied = await self._copies(seen.metadata, target, move.entries, done)
+                copied = await self._copies(seen.metadata, target, move.entries, done, only_durable=True)
                 if not copied.lost.total and not copied.unanswered.total:
                     ready.append(move)
         except (NoSuchLedger, MetadataError):
@@ -204,9 +204,17 @@ class RepairWorker:
         return f"bookie {target} does not hold ledger {ledger_id} for a repair ({why}): is it of an earlier version, or away?"
 
     async def _copies(
-        self, metadata: LedgerMetadata, target: BookieId, entries: Sequence[range], done: Repaired
+        self,
+        metadata: LedgerMetadata,
+        target: BookieId,
+        entries: Sequence[range],
+        done: Repaired,
+        *,
+        only_durable: bool = False,
     ) -> Copied:
-        copies = ReplicaCopies(done.ledger_id, metadata, target, self._ports, pace=self._pace)
+        copies = ReplicaCopies(
+            done.ledger_id, metadata, target, self._ports, pace=self._pace, only_durable=only_durable
+        )
         copied = await copies.make_whole(chain.from_iterable(entries))
         done.count(copied)
         if copied.lost.total:

@@ -245,6 +245,14 @@ async def test_another_member_that_lacks_an_entry_gets_it(ledgers: Ledgers) -> N
     await check_named_copies(ledgers, ledger_id)
 
 
+async def test_a_target_in_limbo_is_sent_all_since_a_read_proves_no_durable_copy(ledgers: Ledgers) -> None:
+    ledger_id = await lost_first(ledgers, "b4")
+    ledgers.bookies["b4"].entries[ledger_id] = dict(ledgers.bookies["b2"].entries[ledger_id])
+    ledgers.bookies.answer(V2Status.UNKNOWN_LEDGER_STATE, bookie="b4", kind="list")
+    assert (await repair(ledgers, ledger_id)).outcome is Outcome.REPAIRED
+    assert [one.entry_id for one in asked(ledgers, "add") if one.bookie == "b4"] == list(range(COUNT))
+
+
 async def test_the_last_fragment_of_an_open_ledger_is_its_writers(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     await writer.append(b"one")
