@@ -128,7 +128,10 @@ async def repair_bookie(
     watcher.expect(sum(map(len, chain.from_iterable(ranges for _, _, ranges in owed))))
     for ledger_id, metadata, ranges in owed:
         copies = client.copies(ledger_id, metadata, bookie)
-        copied = await copies.make_whole(chain.from_iterable(ranges), looked_at=watcher.looked_at)
+        try:
+            copied = await copies.make_whole(chain.from_iterable(ranges), looked_at=watcher.looked_at)
+        except NoSuchLedger:
+            continue  # deleted meanwhile
         _count(done, ledger_id, copied)
         watcher.ledger_done(ledger_id, sum(map(len, ranges)), copied)
     return done

@@ -268,3 +268,20 @@ def test_columns_of_answers_are_their_beginnings(answers: list[tuple[int, int, b
 def test_columns_of_answers_that_are_cut_short_are_protocol_errors(sizes: list[int]) -> None:
     with pytest.raises(ProtocolError, match="at least 24 bytes"):
         list(v2.answer_columns([memoryview(bytes(size)) for size in sizes]))
+
+
+def test_holds_come_back_and_a_wrong_length_is_refused() -> None:
+    frame = v2.encode_hold(7, KEY, 12)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    request = v2.decode_request(memoryview(frame)[4:])
+    assert request == v2.HoldRequest(0, KEY, 7, 12)
+    for status in (V2Status.OK, V2Status.UNAUTHORIZED):
+        answer = v2.decode_response(memoryview(v2.encode_hold_response(status, 7, 12))[4:])
+        assert answer == v2.HoldResponse(status, 7, 12)
+    assert v2.encode_refusal(v2.HoldRequest(0, KEY, 7, 12), V2Status.UNAUTHORIZED) == v2.encode_hold_response(
+        V2Status.UNAUTHORIZED, 7, 12
+    )
+    with pytest.raises(ProtocolError, match="expected a hold of 40 bytes, found 39"):
+        v2.decode_request(memoryview(frame)[4:-1])
+    with pytest.raises(ProtocolError, match="hold response"):
+        v2.decode_response(memoryview(v2.encode_hold_response(V2Status.OK, 7, 12) + b"x")[4:])

@@ -231,7 +231,7 @@ class BookieLink:
         return future
 
     def hold(self, ledger_id: int, master_key: bytes, version: int) -> asyncio.Future[Outcome]:
-        """See `transport.BookieTransport.hold_ledger`. Those of one ledger and version, which ask for the same, share an answer."""
+        """See `transport.BookieTransport.hold_ledger`."""
         future: asyncio.Future[Outcome] = self._loop.create_future()
         if (error := self._read_refusal()) is not None:
             future.set_result(Outcome(None, error))
@@ -239,7 +239,7 @@ class BookieLink:
         self._read_count += 1
         hold = _Hold(future, master_key)
         timeout_s = self._settings.answer_timeout_s
-        timer = self._loop.call_later(timeout_s, self._hold_timed_out, (ledger_id, version), hold, timeout_s)
+        timer = self._loop.call_later(timeout_s, self._hold_timed_out, hold, timeout_s)
         future.add_done_callback(lambda _: timer.cancel())
         self._holds.setdefault((ledger_id, version), []).append(hold)
         if self.connection is not None:
@@ -496,7 +496,7 @@ class BookieLink:
             del self._holds[key]
             self._check_idle()
 
-    def _hold_timed_out(self, key: tuple[int, int], hold: _Hold, timeout_s: float) -> None:
+    def _hold_timed_out(self, hold: _Hold, timeout_s: float) -> None:
         """It stays in its place: a late answer is its own."""
         error = CallTimeout(f"bookie {self.bookie} gave no answer within {timeout_s} s", bookie_id=self.bookie)
         hold.resolve(Outcome(None, error))

@@ -46,6 +46,9 @@ class WireBookie(SocketBookie[v2.Request]):
             connection.send(*v2.encode_read_response(status, request.ledger_id, request.entry_id, body))
         elif isinstance(request, v2.BatchReadRequest):
             self.answer_batch(connection, request)
+        elif isinstance(request, v2.HoldRequest):
+            status = self.state.hold(request.ledger_id, request.master_key, request.version)
+            connection.send(v2.encode_hold_response(status, request.ledger_id, request.version))
 
     def answer_batch(self, connection: FrameConnection, request: v2.BatchReadRequest) -> None:
         if self.closes_at_batches:
@@ -260,6 +263,34 @@ async def test_a_bookie_that_served_batch_reads_may_be_lost_without_being_doubte
 async def test_a_bookie_that_hangs_at_a_batch_read_is_dropped(short_timeout: Wire) -> None:
     short_timeout.bookie.mute = True
     assert isinstance((await read_batch(short_timeout, 0)).error, CallTimeout)
+
+
+async def test_holds_are_answered_by_ledger_and_version_and_unknown_without_an_answer(wire: Wire) -> None:
+    wire.bookie.mute = True
+    asked = [wire.network.hold_ledger(B1, ledger_id, KEY, version) for ledger_id, version in ((5, 1), (5, 1), (6, 4))]
+    await until(lambda: len(wire.bookie.waiting) == 3)
+    wire.bookie.waiting.reverse()
+    wire.bookie.speak()
+    assert [(await one).status for one in asked] == [V2Status.OK] * 3
+    assert wire.bookie.state.holds == {5: 1, 6: 4}
+    refused = wire.network.hold_ledger(B1, 5, bytes(20), 9)
+    assert (await refused).status is V2Status.UNAUTHORIZED
+    wire.bookie.mute = True
+    lost = wire.network.hold_ledger(B1, 5, KEY, 7)
+    await until(lambda: len(wire.bookie.waiting) == 1)
+    await wire.bookie.stop()
+    assert (await lost).status is None
+    assert wire.bookie.state.holds[5] == 1
+
+
+async def test_a_hold_that_is_not_answered_in_time_is_unknown(short_timeout: Wire) -> None:
+    short_timeout.bookie.mute = True
+    assert (await short_timeout.network.hold_ledger(B1, 5, KEY, 7)).status is None
+
+
+async def test_an_answer_to_another_hold_ends_the_connection(wire: Wire) -> None:
+    wire.bookie.raw = v2.encode_hold_response(V2Status.OK, 5, 8)
+    assert (await wire.network.hold_ledger(B1, 5, KEY, 7)).status is None
 
 
 async def test_two_channels_of_one_ledger_never_share_a_connection(wire: Wire) -> None:
