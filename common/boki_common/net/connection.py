@@ -429,7 +429,9 @@ class FrameServer:
         return cls(address, servers, doorkeeper)
 
     async def close(self) -> None:
-        """Stops listening and ends all connections. Idempotent."""
+        """Stops listening and ends all connections, also those that were accepted and not made yet. Idempotent."""
+        self._doorkeeper.close()
+        await self._stop_accepting()
         for server in self._servers:
             server.close()
         for connection in self._connections():
@@ -444,6 +446,16 @@ class FrameServer:
                 await connection.ended()
         for server in self._servers:
             await server.wait_closed()
+
+    async def _stop_accepting(self) -> None:
+        """asyncio accepts in one turn of the loop and makes the transport in the next one. If the server is closed between the two,
+        it drops the transport without closing it, and the peer waits until the garbage collector comes by."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, asyncio.SelectorEventLoop):
+            for server in self._servers:
+                for listening in server.sockets:
+                    loop.remove_reader(listening.fileno())
+            await asyncio.sleep(0)
 
     def _connections(self) -> list[FrameConnection]:
         return list(self._doorkeeper.guests)

@@ -59,9 +59,17 @@ class Doorkeeper(Generic[G]):
         self._next_look: asyncio.TimerHandle | None = None
         self._dropped = 0
         self._reported_at: float | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Lets nobody in from now on."""
+        self._closed = True
 
     def came(self, guest: G) -> None:
         """A connection was made."""
+        if self._closed:
+            guest.abort(ConnectionLost(f"{self.address} was closed", peer=guest.peer))
+            return
         limit = self._connections_limit
         if limit is not None and len(self.guests) >= limit:
             oldest = self._strangers.oldest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -73,6 +74,24 @@ async def test_close_of_the_server_ends_connections_and_notifies_both_ends(addre
     with pytest.raises(ConnectionLost):
         await connection.drain()
     connection.send(b"ignored after the end")
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_while_a_server_closes_is_closed_too(address: Address, turns: int) -> None:
+    """At whatever turn of the loop: accepted or not, made or not, it is not left waiting for an answer."""
+    server = await FrameServer.start(address, Echo)
+    family = socket.AF_UNIX if server.address.path else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as peer:
+        peer.connect_ex(server.address.path or (server.address.host, server.address.port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        try:
+            assert peer.recv(1) == b""  # raises BlockingIOError where the connection is still open
+        except ConnectionResetError:
+            pass
 
 
 async def test_an_ended_connection_keeps_no_receive_buffer(address: Address) -> None:
