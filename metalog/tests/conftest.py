@@ -19,6 +19,7 @@ from boki_common.records.record_batch import RecordBatch
 from boki_common.records.tag_names import NO_NAMES
 from boki_common.testing.machine import CountingRandom, ManualClock
 from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
+from boki_metalog.control import handing_over, log_changes
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import MetalogEntry
 from boki_metalog.entries.permissions import OF_EARLIER_VERSION
@@ -205,7 +206,11 @@ class Participant:
 
 
 class Cluster:
-    """Metadata, ledgers, sequencers and followers on loopback; everything it started it also stops."""
+    """Metadata, ledgers, sequencers and followers on loopback; everything it started it also stops.
+
+    By default no grace, stagger or time-out of a sequencer runs out, however long the machine stands still. Pauses before the next
+    attempt are short: whatever they delay happens all the same.
+    """
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -232,8 +237,8 @@ class Cluster:
         **settings: float,
     ) -> Sequencer:
         chosen = {
-            "retry_first_s": 0.005, "retry_limit_s": 0.02, "standby_check_s": 0.02, "engine_grace_s": 0.02,
-            "over_grace_s": 0.02, "standby_stagger_s": 0.01, "backoff_first_s": 0.01,
+            "retry_first_s": 0.005, "retry_limit_s": 0.02, "standby_check_s": 0.02, "backoff_first_s": 0.01,
+            "engine_grace_s": 60.0, "over_grace_s": 60.0, "standby_stagger_s": 60.0, "confirm_timeout_s": 60.0,
         }  # fmt: skip
         sequencer = await Sequencer(
             metadata=store or await self.store(),
@@ -353,9 +358,11 @@ class Following:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr(log_changes, "YIELD_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(handing_over, "LIMIT_S", 60.0)
     made = Cluster()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         yield made
         await made.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
+from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import QUICK, make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.entries import sequencer_protocol as protocol
@@ -113,15 +115,17 @@ class World:
 
     async def _client(self, store: MemoryStore) -> LedgerClient:
         scripted = None if self.real else self.bookies
-        client = LedgerClient(metadata=store, rng=self.cluster.rng, settings=QUICK, bookies=scripted)
+        settings = replace(QUICK, connect_timeout_s=60.0, retry_for_s=60.0) if self.real else QUICK
+        client = LedgerClient(metadata=store, rng=self.cluster.rng, settings=settings, bookies=scripted)
         await client.start()
         self.cluster._closing.append(client.close)
         return client
 
 
 @pytest.fixture
-async def real(cluster: Any) -> AsyncIterator[World]:
-    """With three bookies of ours."""
+async def real(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """With three bookies of ours, which have all the time to answer."""
+    monkeypatch.setattr(unfenced, "UNPROVEN_S", 60.0)
     made = World(cluster)
     await made.start(real=3)
     yield made

@@ -31,7 +31,7 @@ async def term_of(cluster: Any, log: int = 0) -> int:
 
 async def filled(cluster: Any, entries: int = 4) -> Any:
     """A sequencer with so many entries in its metalog, which ends with an entry that nobody can read."""
-    sequencer = await cluster.sequencer(log=0, engine_grace_s=60.0)  # no CLOSE of its shard behind that entry
+    sequencer = await cluster.sequencer(log=0, over_grace_s=0.0)
     engine, link = await cluster.linked(1)
     shard = await link.open_shard(A, 50)
     for number in range(1, entries):
@@ -62,7 +62,7 @@ async def test_a_standby_that_cannot_end_a_term_lives_and_takes_other_logs(clust
 
 async def test_its_end_is_reported_with_the_ways_out_and_it_goes_on_when_it_is_mended(cluster: Any) -> None:
     sequencer, ledger = await filled(cluster)
-    standby = await cluster.sequencer()
+    standby = await cluster.sequencer(over_grace_s=0.0)
     admin = await changes(cluster)
     with pytest.raises(MetalogUnreadable, match=r"entry 3.*boki log give-up 1 3"):
         await admin.roll(0)

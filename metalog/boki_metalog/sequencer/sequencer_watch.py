@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 
 from boki_common import limits
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import AccessError, BokiError, MetadataError, NetworkError, ProtocolError
+from boki_common.errors import AccessError, BokiError, ConnectionLost, MetadataError, NetworkError, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
@@ -163,10 +163,17 @@ class _Watched:
             self._set(Presence.GONE if self._owner.absence_counts() else Presence.UNKNOWN)
             return False
         peer = await connect_messages(address, self, timeout_s=settings.confirm_timeout_s)
+        answered = False
         try:
             while not peer.closed:
                 hello = protocol.encode_hello(token=self._owner.token, role=PARTICIPANT)
-                body = await peer.call(protocol.OP_HELLO, hello, timeout_s=settings.confirm_timeout_s)
+                try:
+                    body = await peer.call(protocol.OP_HELLO, hello, timeout_s=settings.confirm_timeout_s)
+                except ConnectionLost:
+                    if not answered:
+                        raise
+                    return True
+                answered = True
                 self._set(self._judge(protocol.decode_welcome(body)))
                 await event_or_timeout(self._event, settings.standby_check_s)
             return True

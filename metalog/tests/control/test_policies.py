@@ -69,7 +69,7 @@ async def install(cluster: Any, suspect: int, sequencer: str, spare: int | None 
 
 async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> None:
     first = await cluster.serving()
-    standby = await cluster.sequencer(over_grace_s=60.0, standby_stagger_s=60.0, log=0)
+    standby = await cluster.sequencer(log=0)
     policy, given = KeepTerms(), await led(cluster)
     await policy.run(given)
     assert (await cluster.view()).term_of(0) == 1

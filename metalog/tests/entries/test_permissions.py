@@ -127,7 +127,7 @@ async def test_a_sequencer_takes_from_each_role_what_it_may_send_and_nothing_els
     cluster: Any, role: str, token: ClusterToken
 ) -> None:
     may = MAY[role] if role != OF_EARLIER_VERSION or token is TOKEN else {*CALLS, *PUSHES}
-    sequencer = await cluster.serving(token=token)
+    sequencer = await cluster.serving(token=token, over_grace_s=0.0)
     for what, (opcode, body) in CALLS.items():
         peer = await cluster.participant(sequencer.address, A, token=token, role=role)
         error, entries = None, sequencer.status()["term"]["entries"]

@@ -66,7 +66,7 @@ async def test_what_entries_carry_is_delivered_live_and_from_ledgers(cluster: An
 
 async def test_what_was_to_be_carried_is_reported_when_the_connection_was_lost(cluster: Any, body_of: BodyOf) -> None:
     """It may have arrived, or not: the report of it, once it is durable, changes nothing then."""
-    sequencer, engine, link = await fill(cluster, 1, engine_grace_s=60.0)
+    sequencer, engine, link = await fill(cluster, 1)
     link.report(0, 3, 1)
     await engine.seen.until(lambda: engine.seen.vector.end_pos == 3)
     for arrives in (True, False):
@@ -231,7 +231,7 @@ async def test_an_entry_that_no_quorum_has_is_never_seen(cluster: Any) -> None:
 
 
 async def test_a_lost_connection_is_made_again_and_reports_are_repeated(cluster: Any) -> None:
-    sequencer, engine, link = await fill(cluster, 1, engine_grace_s=60.0)
+    sequencer, engine, link = await fill(cluster, 1)
     link.report(0, 2, 1)
     await engine.seen.until(lambda: engine.seen.vector.end_pos == 2)
     participants = list(sequencer.term_server._peers)
@@ -350,8 +350,11 @@ async def test_pushes_that_overlap_or_leave_a_gap(cluster: Any) -> None:
     assert late.seen.entries == engine.seen.entries
 
 
-async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(cluster: Any) -> None:
-    """It takes the connection and never answers: a call to it may not outlive its term."""
+async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the connection and never answers: a call to it may not outlive its term. No time-out of a call ends it here."""
+    monkeypatch.setattr(limits, "CONNECT_TIMEOUT_S", 1_000.0)
     silent = asyncio.Event()
     connected: list[asyncio.StreamWriter] = []
 
@@ -369,11 +372,8 @@ async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(c
     await store.create(path, member.value.replace(member.value.split(b'"')[3], f"127.0.0.1:{port}".encode()))
     engine = await cluster.follow(retry_limit_s=60.0)
     await cluster.until(lambda: connected)
-    loop = asyncio.get_running_loop()
     await cluster.replace()
-    replaced_s = loop.time()
     await engine.seen.linked(2)
-    assert loop.time() - replaced_s < limits.CONNECT_TIMEOUT_S / 4
     silent.set()
     for writer in connected:
         writer.close()

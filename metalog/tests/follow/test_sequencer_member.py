@@ -64,7 +64,7 @@ async def test_only_the_term_that_is_named_ends(sequencer: Any) -> None:
 
 
 async def test_who_asked_is_answered_that_the_metalog_is_open_still(cluster: Any) -> None:
-    sequencer = await cluster.serving(over_grace_s=60.0)
+    sequencer = await cluster.serving()
     cluster.ledgers.faults.append(("close", MetadataUnavailable("away")))
     with pytest.raises(MetadataUnavailable):
         await ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)

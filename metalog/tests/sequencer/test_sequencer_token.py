@@ -136,7 +136,7 @@ async def test_who_names_its_engine_in_hello_goes_on_with_its_shards(cluster: An
 
 
 async def test_shards_of_an_engine_in_its_grace_are_nobodys_prey(cluster: Any) -> None:
-    sequencer = await cluster.serving(engine_grace_s=1_000.0)
+    sequencer = await cluster.serving()
     owner = await cluster.participant(sequencer.address, role=ENGINE)
     assert await owner.open(1, A, 50) == 0
     thief = await cluster.participant(sequencer.address, role=ENGINE)

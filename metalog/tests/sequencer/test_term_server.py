@@ -119,7 +119,8 @@ async def test_old_entries_are_to_be_read_from_the_ledger(cluster: Any) -> None:
         await engine.subscribe(1, 6)
 
 
-async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: Any, sequencer: Any) -> None:
+async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: Any) -> None:
+    sequencer = await cluster.serving(engine_grace_s=0.0)
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
     await other.subscribe(1)
     await engine.open(1, A, 50)
@@ -134,7 +135,7 @@ async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: 
 
 
 async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
-    sequencer, engine = await cluster.served(engine_grace_s=60.0)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     again = await cluster.participant(sequencer.address, A)
     engine.peer.close()

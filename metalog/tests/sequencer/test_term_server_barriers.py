@@ -54,7 +54,7 @@ def tell(cluster: Any, answer: bool) -> int:
 async def sequencer(cluster: Any) -> Sequencer:
     """Serves term 1, whose metalog has one entry: shard 0 is open. Proofs are held."""
     cluster.ledgers.proves = cluster.ledgers.hold_proofs = True
-    made: Sequencer = await cluster.sequencer(engine_grace_s=60.0)
+    made: Sequencer = await cluster.sequencer()
     await made.serving()
     opener = await cluster.participant(made.address)
     assert await opener.open(1, A, 50) == 0

@@ -153,7 +153,7 @@ async def test_a_standby_carries_nothing_and_goes_on(cluster: Any) -> None:
 
 
 async def test_a_lost_engine_is_closed_behind_what_was_carried(cluster: Any, body_of: BodyOf) -> None:
-    sequencer, engine = await cut_once(cluster, A)
+    sequencer, engine = await cut_once(cluster, A, engine_grace_s=0.0)
     other = await cluster.participant(sequencer.address)
     await other.subscribe(1, cluster.server_of(sequencer).recent.end)
     cluster.ledgers.hold_acks = True
