@@ -86,7 +86,7 @@ $(spark_stamp): requirements-spark.lock $(stamp)
 .PHONY: test-nightly
 test-nightly: setup java spark ## Runs also what takes long, on both event loops, with more random examples.
 	BOKI_LOOP=asyncio $(bin)/python -m pytest -m "not nightly" $(PYTEST)
-	BOKI_LOOP=asyncio BOKI_STALLS=1 $(bin)/python -m pytest libs/tests -m "not nightly" $(PYTEST)
+	BOKI_LOOP=asyncio BOKI_STALLS=1 $(bin)/python -m pytest libs/tests metalog/tests -m "not nightly" $(PYTEST)
 	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz
 

@@ -154,6 +154,8 @@ async def test_a_call_that_gives_up_before_it_is_sent(serve: Serve) -> None:
         book = client.book(1)
         await book.append(b"1")
         await server.close()
+        while client._connection is not None and client._connection.peer is not None:
+            await asyncio.sleep(0)  # what is sent before it knows may have been done
         with pytest.raises(boki.Unreachable):
             await book.read_next(timeout=0.05)
         with pytest.raises(boki.Unreachable, match="nothing could be sent") as caught:
@@ -170,7 +172,7 @@ async def test_a_call_that_gives_up_before_it_is_sent(serve: Serve) -> None:
 async def test_a_window_that_stays_full(book: Book, engine: FaultyEngine) -> None:
     engine.mute = True
     tickets = [book.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
-    with pytest.raises(boki.WindowFull, match=r"within 0\.05 s; nothing was sent"):
+    with pytest.raises(boki.WindowFull, match=r"within 0\.0\d+ s; nothing was sent"):
         await book.append(b"y", timeout=0.05)
     with pytest.raises(boki.WindowFull) as caught:
         await book.append_many([(b"y", [])], timeout=0.05)
