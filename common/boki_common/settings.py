@@ -48,11 +48,13 @@ NOT_SETTINGS: Final = frozenset(
         "BOKI_LOOP",
         "BOKI_MAVEN_REPOSITORY",
         "BOKI_REQUIRE",
+        "BOKI_STALLS",
         "BOKI_URL",
         "BOKI_ZOOKEEPER_JARS",
     }
 )
-"""Names that share the prefix: the kind of event loop, where an SDK finds its engines, what tests need and must not skip."""
+"""Names that share the prefix: the kind of event loop, where an SDK finds its engines, what tests need and must not skip,
+how the clock jumps under them."""
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
