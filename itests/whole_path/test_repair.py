@@ -136,11 +136,12 @@ async def test_what_the_page_says_about_a_lost_disk_brings_all_copies_back(tmp_p
         await cluster.kill("bookie-2")
         await asyncio.to_thread(shutil.rmtree, directory)
         async with asyncio.timeout(60):  # its session ends some seconds later
-            told = b""
-            while str(lost).encode() not in told:
+            report, returned = b"", None
+            while str(lost).encode() not in report:
                 asked = await begin(audit)
-                told, _ = await asked.communicate()
-        assert asked.returncode == 1, told
+                report, _ = await asked.communicate()
+                returned = asked.returncode
+        assert returned == 1, report
         replacing = await begin(replace_disk, "--listen", cluster.address("bookie-2"))
         try:
             assert replacing.stdout is not None

@@ -76,6 +76,7 @@ def test_recorded_responses_decode_and_encode_to_the_same_bytes(frame: bytes) ->
     elif isinstance(response, v2.ReadResponse):
         assert b"".join(v2.encode_read_response(*response)) == frame
     else:
+        assert isinstance(response, v2.BatchReadResponse)
         assert b"".join(v2.encode_batch_read_response(*response)) == frame
 
 

@@ -55,8 +55,9 @@ class Cancellations:
         return await self._cut_off(call, seconds if how == 1 else None)
 
     async def _timed(self, call: Callable[[], Awaitable[T]], seconds: float) -> T:
+        deadline = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as deadline:
+            async with deadline:
                 result = await call()
         except TimeoutError:
             if not deadline.expired():
@@ -131,6 +132,7 @@ async def all_ended(running: Callable[[], list[str]], *beginnings: str) -> None:
     Raises:
         AssertionError: one runs on after a minute.
     """
+    left: list[str] = []
     for _ in range(int(ENDS_WITHIN_S / CHECK_EVERY_S)):
         left = [name for name in running() if name.startswith(beginnings)]
         if not left:
