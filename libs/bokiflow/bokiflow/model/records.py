@@ -12,6 +12,7 @@ from boki_common.errors import InvalidArgument
 from bokiflow.model.flow_events import Claimed, Emitted, Ended, Incoming, Resumed, Started, Unlocked
 from bokiflow.model.lock_rules import Released
 from bokilib.records import tags
+from bokilib.records.arguments import check_text as check_text
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event
 
@@ -60,25 +61,6 @@ class InstanceStreams(NamedTuple):
     @property
     def partition_owner(self) -> str:
         return tags.flow_partition_owner(self.group, self.partition)
-
-
-def check_text(what: str, found: object) -> str:
-    """Return an argument that is text. An event with another type could not be read again.
-
-    Raises:
-        InvalidArgument: it is not.
-    """
-    if not isinstance(found, str):
-        raise InvalidArgument(
-            f"expected {what} that is text (str), found {found!r:.80} ({type(found).__name__})", found=found
-        )
-    try:
-        found.encode()
-    except UnicodeEncodeError as fault:
-        raise InvalidArgument(
-            f"expected {what} that UTF-8 can encode, found {found[:80]!a}", found=repr(found[:80])
-        ) from fault
-    return found
 
 
 def check_short_text(what: str, found: object, *, least: int = 0) -> str:

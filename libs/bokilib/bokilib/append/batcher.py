@@ -7,13 +7,14 @@ import contextvars
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
-from boki_common.errors import Conflict
+from boki_common.errors import BokiError, Conflict
 from boki_common.limits import RECORD_TAGS
 from boki_common.runtime import confined
 from bokilib.append.batches import Batches
 from bokilib.append.log import Log
-from bokilib.errors import AtomicTooLarge
+from bokilib.errors import AtomicTooLarge, PayloadHookFailed
 from bokilib.records.contribution import Contribution, joined
+from bokilib.records.events import encodable
 
 SHARED_BYTES: Final = 256 * 1024
 """The most bytes that share a record; the log refuses a single contribution that is too large."""
@@ -93,8 +94,8 @@ class _Waiter(NamedTuple):
 class AppendBatcher:
     """A batcher of contributions that share records: `seqnum, before = await batcher.append(part, size=100)`.
 
-    - If a record cannot happen because of the expectation of one contribution, that caller gets the error and the others are sent again:
-      a record that lost is not in the log, and never will be.
+    - If a record cannot happen because of one contribution (its expectation, size or events), that caller gets the error and the others are
+      sent again: a record that lost or was refused is not in the log, and never will be.
     - Only contributions to one queue, or the like, may share records: a record's storage is reclaimed when it is trimmed from all of its
       streams.
     """
@@ -136,11 +137,14 @@ class AppendBatcher:
         try:
             whole = joined(parts) if len(parts) > 1 else parts[0]
             seqnum = await self._log.append(whole, seen=max(one.seen for one in several), settle=self._settle)
-        except (Conflict, AtomicTooLarge) as error:
+        except (Conflict, AtomicTooLarge, PayloadHookFailed) as error:
             await self._apart(several, error)
         except Exception as error:  # noqa: BLE001 - its callers get it
-            for one in several:
+            refused = [] if isinstance(error, BokiError) else [one for one in several if not encodable(one.part.events)]
+            for one in refused or several:
                 one.fail(error)
+            if refused:  # nothing was sent
+                await self._send(several)
         except BaseException:
             for one in several:
                 one.done.cancel()
@@ -150,7 +154,7 @@ class AppendBatcher:
                 if not one.done.done():
                     one.done.set_result(Placed(seqnum, parts[:number]))
 
-    async def _apart(self, several: Sequence[_Waiter], error: Conflict | AtomicTooLarge) -> None:
+    async def _apart(self, several: Sequence[_Waiter], error: Conflict | AtomicTooLarge | PayloadHookFailed) -> None:
         """Raise the error to callers whose expectation failed, and send the others again: each in its own record, if none failed."""
         failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
         for one in several if len(several) == 1 else failed:

@@ -86,6 +86,15 @@ def encode_events(events: Sequence[Event]) -> bytes:
     return _encoder.encode(events)
 
 
+def encodable(events: Sequence[Event]) -> bool:
+    """Return True if the events can be encoded: an append of others was refused before it was sent."""
+    try:
+        encode_events(events)
+    except Exception:  # noqa: BLE001 - what the append raised says why
+        return False
+    return True
+
+
 def encode_hooked(by: str, seen: int, hook: str, data: bytes) -> bytes:
     """Return the data of a record of version 2, with the events that a hook sealed."""
     return _encoder.encode((VERSION_HOOKED, by, seen, (hook, data)))

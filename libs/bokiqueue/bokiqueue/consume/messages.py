@@ -22,7 +22,7 @@ from bokiqueue import attempts
 from bokiqueue.errors import StaleReceipt
 from bokiqueue.model.delivery_rules import Delivery
 from bokiqueue.model.events import Item, Source
-from bokiqueue.model.items import body_of, delay_ms
+from bokiqueue.model.items import body_of, check_reason, delay_ms
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.shard.shard_owner import Redelivery, ShardOwner
 
@@ -114,8 +114,17 @@ class Message(Generic[T]):
         return sent
 
     def give_up(self, reason: str) -> asyncio.Future[None]:
-        """Make the message a dead letter now, regardless of its attempts; a queue without dead letters drops it. Raises as `ack`."""
-        sent = self._owner.give_up(self.receipt, reason)
+        """Make the message a dead letter now, regardless of its attempts; a queue without dead letters drops it.
+
+        Args:
+            reason: words for people, up to 16,384 characters.
+
+        Raises:
+            InvalidArgument: at once; the reason is no text, or too long. The handler still has the message.
+            AtomicTooLarge: when awaited; the message and its reason do not fit one record. It is redelivered later.
+            StaleReceipt, Fenced, OutcomeUnknown: as `ack`.
+        """
+        sent = self._owner.give_up(self.receipt, check_reason(reason))
         self._decided = True
         return sent
 

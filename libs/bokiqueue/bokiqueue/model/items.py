@@ -12,6 +12,7 @@ import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
+from bokilib.records.arguments import check_number, check_text
 from bokilib.records.codec import Json, from_json, stored_json
 from bokilib.stacks import described
 from bokiqueue.model.events import Item
@@ -22,6 +23,8 @@ T = TypeVar("T")
 DELAY_MOST_S: Final = 900.0
 """The longest delay: a waiting message keeps its shard's storage. A later time is for a timer of a workflow."""
 NAME_CHARS: Final = 200
+REASON_CHARS: Final = 16_384
+"""The longest reason of a dead letter, which has it beside the message in one record."""
 GROUP: Final = "default"
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -36,9 +39,10 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
         slash: True if the name may contain a slash.
 
     Raises:
-        InvalidArgument: the name is empty, too long, or has a slash.
+        InvalidArgument: the name is no text that UTF-8 can encode, empty, too long, or has a slash.
     """
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS or (not slash and "/" in name):
+    check_text(f"a {what}", name)
+    if not 1 <= len(name) <= NAME_CHARS or (not slash and "/" in name):
         more = "" if slash else ", none of them a slash"
         raise InvalidArgument(
             f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {name!r:.80}", found=name
@@ -46,13 +50,28 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
     return name
 
 
+def check_reason(reason: str) -> str:
+    """Return the reason of a dead letter.
+
+    Raises:
+        InvalidArgument: it is no text that UTF-8 can encode, or too long.
+    """
+    if len(check_text("a reason", reason)) > REASON_CHARS:
+        raise InvalidArgument(
+            f"expected a reason of up to {REASON_CHARS:,} characters, found {len(reason):,}: {reason[:80]!r}",
+            expected=REASON_CHARS,
+            found=len(reason),
+        )
+    return reason
+
+
 def delay_ms(delay_s: float) -> int:
     """Return a delay in milliseconds.
 
     Raises:
-        InvalidArgument: it is negative or too long.
+        InvalidArgument: it is no number, negative or too long.
     """
-    if not 0 <= delay_s <= DELAY_MOST_S:
+    if not 0 <= check_number("a delay in seconds", delay_s) <= DELAY_MOST_S:
         raise InvalidArgument(
             f"expected a delay of 0 to {DELAY_MOST_S:.0f} seconds, found {delay_s!r}; use a timer of a workflow for more",
             found=delay_s,

@@ -24,20 +24,21 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 import boki
-from boki_common.errors import BokiError, Conflict, OutcomeUnknown
+from boki_common.errors import Conflict, OutcomeUnknown
 from boki_common.logs import get_logger
 from bokilib.append.batcher import AppendBatcher, Driver, Placed
 from bokilib.append.fence import Claimed, Fence
 from bokilib.append.log import Log
 from bokilib.append.log_clock import LogClock
-from bokilib.errors import Fenced
+from bokilib.errors import AtomicTooLarge, Fenced, PayloadHookFailed
 from bokilib.follow.follower import Follower
 from bokilib.pauses import retried
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim
 from bokilib.records.contribution import Contribution
+from bokilib.records.events import encodable
 from bokilib.retention.checkpoint_rules import REWRITE_MS
-from bokiqueue.attempts import BACKOFF_S
+from bokiqueue.attempts import BACKOFF_MOST_S, BACKOFF_S
 from bokiqueue.checkpoint.checkpointing import Checkpointing, stream
 from bokiqueue.failures import Failure, failure_of
 from bokiqueue.model import receipts
@@ -89,14 +90,16 @@ class DeadLetter:
     """A message that is given up, with its push to the queue of dead letters.
 
     Attributes:
+        failed: the number of failed attempts of the message.
         waiting: callers that wait until the record with this letter is in the log.
     """
 
-    __slots__ = ("id", "part", "size", "waiting")
+    __slots__ = ("failed", "id", "part", "size", "waiting")
 
-    def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0) -> None:
-        """Measure the letter; `more` is the size of its error and stack."""
+    def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0, failed: int = 0) -> None:
+        """Measure the letter; `more` is the size of its reason, error and stack."""
         self.id = id
+        self.failed = failed
         self.part = part
         self.size = len(bytes(item.body)) + more
         self.waiting: list[asyncio.Future[None]] = []
@@ -153,6 +156,16 @@ class Outbox:
         """The approximate size in bytes."""
         ids = len(self.acks) + 2 * len(self.nacks) + sum(len(one.held) + len(one.again) + 1 for one in self.delivered)
         return AROUND + ID_BYTES * ids + sum(letter.size + AROUND for letter in self.letters)
+
+    def apart(self) -> list[Outbox]:
+        """Divide it into one without letters, and one for each letter, in the order of their appends. None of them is empty."""
+        alone = []
+        for letter in self.letters:
+            box = Outbox()
+            box.letters.append(letter)
+            alone.append(box)
+        self.letters.clear()
+        return [self, *alone] if self else alone
 
     def overflow(self) -> Outbox:
         """Remove and return the dead letters that do not fit one record, with their callers."""
@@ -572,7 +585,8 @@ class ShardOwner:
         else:
             facts = self.log_facts(id, item.key)
             log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
-        letter = DeadLetter(id, item, part, len(failure.error) + len(failure.stack))
+        words = len(reason) + len(failure.error) + len(failure.stack)
+        letter = DeadLetter(id, item, part, words, delivery.attempt)
         self._outbox.letters.append(letter)
         self._driver.wake()
         return letter
@@ -813,8 +827,17 @@ class ShardOwner:
             box.fail(self.fence.over())
             self.over()
             return
-        except BokiError as error:
-            box.fail(error)
+        except (AtomicTooLarge, PayloadHookFailed) as refused:  # before anything was sent
+            if not box.letters:
+                box.fail(refused)
+                raise
+            await self._append_apart(box, refused)
+            return
+        except Exception as error:
+            if box.letters and not encodable(one.events):
+                await self._append_apart(box, error)
+                return
+            box.fail(error)  # also for a defect: none of its callers waits without end
             raise
         except asyncio.CancelledError:
             box.fail(self.fence.over())  # during a pause: no attempt is under way, else its callers have their error
@@ -832,6 +855,33 @@ class ShardOwner:
             schedule.again(id, attempt, due_ms)
         box.succeed()
         self._one_ended()
+
+    async def _append_apart(self, box: Outbox, refused: Exception) -> None:
+        """Append the parts of a record that was refused before it was sent, so that one letter holds up no other decision."""
+        parts = box.apart()
+        if len(parts) == 1:
+            self._keep(parts[0], refused)
+            return
+        while parts:
+            part = parts.pop(0)
+            try:
+                await self._append(part)
+            except BaseException:
+                for other in parts:
+                    other.fail(self.fence.over())
+                raise
+
+    def _keep(self, box: Outbox, refused: Exception) -> None:
+        """Redeliver the message of a letter that cannot be appended, later: it stays in its queue."""
+        (letter,) = box.letters
+        log.error(
+            "dead letter not appended: its message stays in its queue, and is redelivered",
+            **self.log_facts(letter.id, None),
+            error=refused,
+        )
+        due_ms = self._clock.now_ms(self._now_s()) + round(BACKOFF_MOST_S * 1_000)
+        self._outbox.nacks.append((letter.id, letter.failed, due_ms))
+        box.fail(refused)
 
     def _one_ended(self) -> None:
         self._read_on()

@@ -154,3 +154,15 @@ async def test_tasks_that_are_cancelled_before_they_began_leave_room_for_others(
     await asyncio.sleep(0)
     assert work.begun == ["a"]
     await work.driver.close()
+
+
+async def test_what_cannot_be_encoded_fails_its_caller_alone(cluster: MemoryCluster) -> None:
+    log = await log_of(cluster)
+    several = AppendBatcher(log, "batcher")
+    first = several.append(part("a"), size=1)
+    await asyncio.sleep(0)  # it is on its way
+    odd = Contribution(("c",), {}, (Noted("\ud800"),))
+    rest = [several.append(one, size=1) for one in (part("b"), odd, part("d"))]
+    found = await asyncio.gather(first, *rest, return_exceptions=True)
+    assert [type(one) for one in found] == [Placed, Placed, UnicodeEncodeError, Placed]
+    assert [len(await places(log, tag)) for tag in "abcd"] == [1, 1, 0, 1]
