@@ -4,9 +4,11 @@
   message (`delivery_rules`). Only failed attempts lead to a dead letter.
 - An attempt does not fail if others cancelled the handler, a person interrupted the program, the record of the ACK lost
   to another, or the log could not be reached. The message is redelivered without limit then.
-- `SystemExit`, or a `CancelledError` that no caller requested, fails the attempt of a `queue.handler` function, which
-  turns it into `HandlerExited` before it is judged here. Raised within `async with message` it ends the program itself
-  and counts as a stop.
+- `SystemExit`, and every other error that is no `Exception`, fails the attempt, also if it ends the program: code that
+  catches it, and a thread that it ends, would get the message at once and without end otherwise. Only cancellations,
+  `KeyboardInterrupt` and the `GeneratorExit` of a generator that is closed are stops.
+- A `CancelledError` that no caller requested fails the attempt of a `queue.handler` function, which turns it into
+  `HandlerExited` before it is judged here. Raised within `async with message` it counts as a stop.
 - A handler whose own record keeps losing while no writer makes progress (`OwnConflicts`) can never commit, so from the
   third time on the attempt fails.
 - After a failed attempt the message waits: first a second, then twice as long each time, at most a minute. It also
@@ -16,6 +18,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from boki_common.errors import BokiError, Conflict
@@ -24,6 +27,7 @@ from bokiqueue.errors import StaleReceipt
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MOST_S: Final = 60.0
+STOPS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 STUCK: Final = 3
 """Conflicts of a handler's own record with the same records before they count as a failed attempt."""
 MESSAGES: Final = 1_024
@@ -45,8 +49,13 @@ def lost(error: BaseException) -> bool:
 
 
 def stopped(error: BaseException) -> bool:
-    """Return True if the error says that the handler was stopped. The message is then redelivered at once."""
-    return not isinstance(error, Exception)
+    """Return True if the error says that the handler was stopped. The message is then redelivered at once.
+
+    A group of errors is a stop if all of them are.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(stopped, error.exceptions))
+    return isinstance(error, STOPS)
 
 
 def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:

@@ -279,7 +279,6 @@ async def test_only_a_handler_that_raised_is_a_failed_attempt(another: Another) 
     async with queue.consume() as messages:
         for error in (
             asyncio.CancelledError(),
-            SystemExit(3),
             KeyboardInterrupt(),
             boki.Unreachable("the engine is away"),
             boki.Conflict("lost", actual={}, position=1),
@@ -296,6 +295,20 @@ async def test_only_a_handler_that_raised_is_a_failed_attempt(another: Another) 
     assert (await queue.stats()).depth == 0
     (letter,) = await (await another("jobs.dead")).peek()
     assert letter.source is not None and letter.source.attempts == 1
+
+
+async def test_a_block_that_exits_fails_its_attempt(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=2, dead_letter="jobs.dead")
+    await queue.push("exits")
+    async with queue.consume() as messages:
+        for attempt in (1, 2):
+            with pytest.raises(SystemExit):
+                async with (await anext(messages)).within(0) as message:
+                    assert message.attempt == attempt
+                    raise SystemExit(3)
+        await all_appended(messages)
+    (letter,) = await (await another("jobs.dead")).peek()
+    assert letter.source is not None and (letter.source.attempts, letter.source.error) == (2, "SystemExit(3)")
 
 
 async def test_a_queue_of_an_older_version_without_dead_letters_drops_nothing_more(another: Another) -> None:
