@@ -9,6 +9,7 @@
 
 - `store` is any object that runs transactions over the same book. It runs the function again while the transaction
   loses, including everything that the function does outside of `tx`.
+- The transaction's record decides about the message: the function cannot ack it, nack it or give it up (`UsageError`).
 - After an error the message is redelivered, later each time, up to a minute; dead letters end that if the queue has
   them (`attempts`).
 - A handler runs for as long as its message is leased; then it is cancelled, and the attempt failed. Other messages of
@@ -311,6 +312,7 @@ class Handler(Generic[T, X]):
                 raised = error
                 raise
 
+        message.held_by = f"the handler {self.name!r}"
         try:
             await self._store.transact(run)
         except BaseException as error:
@@ -323,6 +325,8 @@ class Handler(Generic[T, X]):
                     handler=self.name,
                 ) from error
             raise
+        finally:
+            message.held_by = ""
         self._conflicts.forget(message.id)
         await message.part_ended(True)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from boki_common.errors import BokiError, Conflict, InvalidArgument
+from boki_common.errors import BokiError, Conflict, InvalidArgument, UsageError
 from bokilib.errors import AppendUnknown
 from bokilib.pauses import retried
 from bokilib.records.contribution import Contribution
@@ -51,6 +51,7 @@ class Message(Generic[T]):
         item: the message as it was pushed.
         parted: True while a record may carry its ACK and the outcome is unknown.
         given_up: True if its handler's error was the last one, after which it is not redelivered.
+        held_by: the handler or step whose record decides about it, "" if there is none.
     """
 
     def __init__(self, owner: ShardOwner, receipt: Receipt, delivery: Delivery, kind: type[T]) -> None:
@@ -64,6 +65,7 @@ class Message(Generic[T]):
         self.item: Final[Item] = item
         self.parted = False
         self.given_up = False
+        self.held_by = ""
         self.receipt: Final = receipt
         self.extended: Callable[[float], None] | None = None
         """Called with the additional seconds of its handler, if the handler has a timeout."""
@@ -100,15 +102,18 @@ class Message(Generic[T]):
 
         Raises:
             StaleReceipt: at once; the message belongs to this handler no longer.
+            UsageError: at once; the record of a `queue.handler` function, or of a step, decides about it.
             Fenced: when awaited; the shard has another owner, which redelivers the message.
             OutcomeUnknown: when awaited; the member left before the log answered.
         """
+        self._check_free("`ack()`", "return, and that record is the ACK")
         sent = self._owner.ack(self.receipt)
         self._decided = True
         return sent
 
     def nack(self, delay_s: float = 0.0) -> asyncio.Future[None]:
         """Fail this attempt. The message is redelivered after `delay_s` seconds, and messages of its key wait for it. Raises as `ack`."""
+        self._check_free("`nack()`", "raise an error, and it is redelivered")
         sent = self._owner.nack(self.receipt, Redelivery(delay_ms(delay_s), failed=True))
         self._decided = True
         return sent
@@ -122,11 +127,19 @@ class Message(Generic[T]):
         Raises:
             InvalidArgument: at once; the reason is no text, or too long. The handler still has the message.
             AtomicTooLarge: when awaited; the message and its reason do not fit one record. It is redelivered later.
-            StaleReceipt, Fenced, OutcomeUnknown: as `ack`.
+            StaleReceipt, UsageError, Fenced, OutcomeUnknown: as `ack`.
         """
+        self._check_free("`give_up()`", "raise an error: after `max_deliveries` attempts it is a dead letter")
         sent = self._owner.give_up(self.receipt, check_reason(reason))
         self._decided = True
         return sent
+
+    def _check_free(self, call: str, instead: str) -> None:
+        """Check that no record of a handler decides about the message: its other effects would be dropped."""
+        if self.held_by:
+            raise UsageError(
+                f"{call} of a message whose outcome is in the record of {self.held_by}: nothing was sent; {instead}"
+            )
 
     def extend(self, lease_s: float) -> None:
         """Give the handler `lease_s` seconds from now on.
@@ -164,6 +177,7 @@ class Message(Generic[T]):
 
     async def __aenter__(self) -> Message[T]:
         self._owner.check_here()
+        self._check_free("`async with`", "leave that block out")
         return self
 
     async def __aexit__(

@@ -129,6 +129,7 @@ class Receiving(Generic[T, X]):
             NotEntered: the consumer was left or drained, or is not entered yet.
         """
         message = await self._next()
+        message.held_by = "a workflow's step"
         try:
             return Received(message, await self._store.begin(), self._again_s)
         except BaseException:

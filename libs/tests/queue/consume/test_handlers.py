@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from boki.testing import MemoryCluster
-from boki_common.errors import InvalidArgument, WrongCluster
+from boki_common.errors import InvalidArgument, UsageError, WrongCluster
 from boki_common.logs import configured
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -57,6 +57,55 @@ async def test_each_message_changes_the_store_once_and_pushes_once(another: Anot
         assert messages._next() is None
     assert set(got) == set(range(20))
     assert await store.object("stock").get("sold") == 20
+
+
+async def _ack(message: Message[object]) -> None:
+    await message.ack()
+
+
+async def _nack(message: Message[object]) -> None:
+    await message.nack()
+
+
+async def _give_up(message: Message[object]) -> None:
+    await message.give_up("no")
+
+
+async def _enter(message: Message[object]) -> None:
+    async with message:
+        pass
+
+
+@pytest.mark.parametrize("decide", [_ack, _nack, _give_up, _enter])
+async def test_a_function_that_decides_about_its_message_itself_fails_before_anything_is_sent(
+    another: Another, decide: Callable[[Message[object]], Awaitable[None]]
+) -> None:
+    """The writes of its transaction would be dropped."""
+    store, orders = await shop(another)
+    await orders.push(1)
+    refused: list[str] = []
+    ended = asyncio.Event()
+
+    @orders.handler(store, backoff_s=0)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        tx["stock"].inc("sold")
+        if order.attempt == 1:
+            try:
+                await decide(order)
+            except UsageError as error:
+                refused.append(str(error))
+                raise
+        ended.set()
+
+    async with ship:
+        async with asyncio.timeout(10):
+            await ended.wait()
+        while (await orders.stats()).depth:
+            await asyncio.sleep(0)
+    assert len(refused) == 1 and "ship" in refused[0] and "nothing was sent" in refused[0]
+    assert await store.object("stock").get("sold") == 1
+    dead = await Queue.open(orders.log, "orders.dead", object)
+    assert (await dead.stats()).depth == 0
 
 
 async def _until(store: BokiStore, sold: int, done: asyncio.Event) -> None:

@@ -10,6 +10,7 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.errors import UsageError
 from bokiflow import App, Worker
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
@@ -136,3 +137,32 @@ async def test_a_message_whose_lease_ran_out_is_not_committed(cluster: MemoryClu
             await received.commit(first)
         async with again:
             assert again.attempt == 1
+
+
+async def test_a_step_that_acks_its_message_itself_fails_before_anything_is_sent(cluster: MemoryCluster) -> None:
+    """The writes of its transaction would be dropped."""
+    till = Till((await cluster.connect()).book("shop"))
+    orders = await till.open()
+    await orders.push("apples")
+    messages = orders.consume()
+    received = Receiving(messages, till.store, again_s=0.001)
+    refused: list[str] = []
+
+    async def take(tx: Received[str, Transaction]) -> str:
+        tx.store["sold"].inc(tx.body)
+        if not refused:
+            try:
+                await tx.message.ack()
+            except UsageError as error:
+                refused.append(str(error))
+        return tx.body
+
+    @till.app.workflow
+    async def sell() -> str:
+        return await bokiflow.transact(received, take)
+
+    async with messages, Worker(till.app, till.log, name="host", lease_s=600, bodies=Inline()) as worker:
+        assert await (await worker.start(sell.call(), id="x")).result() == "apples"
+    assert "nothing was sent" in refused[0]
+    assert await till.store.object("sold").value() == {"apples": 1}
+    assert (await orders.stats()).depth == 0
