@@ -33,16 +33,16 @@ from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, check_store
 from bokiqueue.consume.messages import Message
-from bokiqueue.errors import QueueDiffers, WrongMode
+from bokiqueue.errors import LettersLeft, QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
 from bokiqueue.manage.carrying import deleted_marks, dropped_marks
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
-from bokiqueue.model.events import Config, Item, Limits, Mode
+from bokiqueue.model.events import Config, Id, Item, Limits, Mode, Source
 from bokiqueue.model.items import GROUP, check_name, item_of
 from bokiqueue.popper import Popper
 from bokiqueue.push.copies import PushResult
 from bokiqueue.push.producer import Producer
-from bokiqueue.settings import VersionedConfig, existing
+from bokiqueue.settings import VersionedConfig
 from bokiqueue.sharding import SHARDS
 
 K = TypeVar("K")
@@ -111,6 +111,7 @@ class Queue(Generic[T]):
 
         Raises:
             QueueDiffers: the queue exists with other settings.
+            WrongMode: the queue of dead letters is popped.
             InvalidArgument: a setting is out of range, or messages of this type could not be restored from JSON.
         """
         check_name(name, "queue")
@@ -128,6 +129,8 @@ class Queue(Generic[T]):
         }
         given = {field: value for field, value in wanted.items() if value is not None}
         existing_one = await settings.find(log, name)
+        if existing_one is None:
+            await _check_takes_letters(log, dead_letter)
         found = existing_one or await settings.create(log, name, lambda start: _config(name, given, start))
         _check_same(found.config, given)
         with (
@@ -395,9 +398,10 @@ class Queue(Generic[T]):
 
         Raises:
             InvalidArgument: a setting is out of range.
-            WrongMode: the queue is popped.
+            WrongMode: the queue is popped, or that of dead letters.
         """
         self._check_mode("consume")
+        await _check_takes_letters(self.log, dead_letter)
         await self._change(lambda config: settings.with_limits(config, dead_letter, max_deliveries, limits))
         await _make_dead_letters(self.log, self._found.config)
 
@@ -457,14 +461,19 @@ class Queue(Generic[T]):
             quiet_s: end after this time without a message: other consumers have the rest.
 
         Raises:
+            LettersLeft: letters are left whose queues do not exist; all others were moved.
             PartlyApplied: some were moved; the same call again moves the others.
             AppendUnknown: the last message may have been moved; the same call again moves those that were not.
         """
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
             return 0
-        consumer = Queue(self.log, await self._newest(), object, self._random)._consumer(only=is_dead_letter)
-        return await redrive(self.log, consumer, self._random, wanted, quiet_s=quiet_s)
+        letters = Queue(self.log, await self._newest(), object, self._random)
+        redrive = Redrive(self.log, lambda only: letters._consumer(only=only), self._random)
+        await redrive.run(wanted, quiet_s)
+        if redrive.left and redrive.moved < wanted:
+            raise redrive.letters_left()
+        return redrive.moved
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:
         self._found = await settings.change_existing(self.log, self.name, alter)
@@ -511,6 +520,21 @@ class Queue(Generic[T]):
                 expected=needed,
                 found=found,
             )
+
+
+async def _check_takes_letters(log: Log, name: str | None) -> None:
+    """Check that a queue that is named for dead letters is not popped: its letters could not be moved back.
+
+    Raises:
+        WrongMode: it is.
+    """
+    found = await settings.find(log, check_name(name, "queue")) if name else None
+    if found is not None and found.config.mode != "consume":
+        raise WrongMode(
+            f"expected dead_letter= to name a queue that is consumed, found {name!r}, which is popped",
+            expected="consume",
+            found=found.config.mode,
+        )
 
 
 async def _make_dead_letters(log: Log, config: Config) -> None:
@@ -566,39 +590,90 @@ def is_dead_letter(item: Item) -> bool:
     return item.source is not None
 
 
-async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int, *, quiet_s: float = QUIET_S) -> int:
-    """Move up to `most` dead letters back, and return how many. Other messages are left.
+def _first_id(source: Source) -> tuple[int, Id]:
+    """Return the shard and the id of a dead letter in the queue that it came from."""
+    return source.shard, Id(source.seqnum, source.number)
 
-    Raises:
-        NoSuchQueue: a queue that a letter came from does not exist.
+
+class Redrive:
+    """Dead letters on their way back to the queues that they came from. Letters of queues that do not exist are left.
+
+    Attributes:
+        moved: the number of letters moved.
+        left: ids of letters that were read and left, by the name of the queue that they came from.
     """
-    producers: dict[str, Producer] = {}
 
-    async def move_next() -> bool:
-        try:
-            async with asyncio.timeout(quiet_s):
-                message = await anext(letters)
-        except TimeoutError:
+    def __init__(
+        self, log: Log, consumer: Callable[[Callable[[Item], bool]], Consumer[object]], random: Tokens
+    ) -> None:
+        """Prepare it; `consumer` makes a member of the queue of dead letters that delivers some messages."""
+        self.moved = 0
+        self.left: Final[dict[str, set[tuple[int, Id]]]] = {}
+        self._log = log
+        self._consumer = consumer
+        self._random = random
+        self._producers: dict[str, Producer] = {}
+
+    async def run(self, most: int, quiet_s: float) -> None:
+        """Move up to `most` letters.
+
+        A member keeps the messages that it delivers once it has begun. So each time that a letter of another deleted queue is
+        found, a member without such letters follows.
+        """
+        while await self._round(frozenset(self.left), most, quiet_s):
+            pass
+
+    async def _round(self, gone: frozenset[str], most: int, quiet_s: float) -> bool:
+        """Move letters but those of queues that are gone. Return True if another queue is found to be gone."""
+        async with self._consumer(lambda item: self._is_wanted(item, gone)) as letters:
+            while self.moved < most:
+                with (
+                    partly_applied(f"{self.moved} messages were moved; call again to move the others")
+                    if self.moved
+                    else nullcontext()
+                ):
+                    try:
+                        async with asyncio.timeout(quiet_s):
+                            message = await anext(letters)
+                    except TimeoutError:
+                        return False
+                    if not await self._move(message):
+                        return True
+        return False
+
+    def _is_wanted(self, item: Item, gone: frozenset[str]) -> bool:
+        if not is_dead_letter(item):
             return False
+        assert item.source is not None
+        if item.source.queue not in gone:
+            return True
+        self.left[item.source.queue].add(_first_id(item.source))
+        return False
+
+    async def _move(self, message: Message[object]) -> bool:
+        """Move one letter; return False if its queue does not exist. The letter is released then, without a failed attempt."""
         source = message.source
         assert source is not None, "the consumer delivers dead letters only"
-        if source.queue not in producers:
-            producers[source.queue] = Producer(log, (await existing(log, source.queue)).config, random)
+        if source.queue not in self._producers:
+            found = await settings.find(self._log, source.queue)
+            if found is None:
+                self.left[source.queue] = {_first_id(source)}
+                return False
+            self._producers[source.queue] = Producer(self._log, found.config, self._random)
         item: Item = msgspec.structs.replace(message.item, source=None)
-        async with message, Atomic(log) as tx:
+        async with message, Atomic(self._log) as tx:
             tx.add(message.acked())
-            tx.add(producers[source.queue].part([item]))
+            tx.add(self._producers[source.queue].part([item]))
+        self.moved += 1
         return True
 
-    moved = 0
-    async with letters:
-        while moved < most:
-            with (
-                partly_applied(f"{moved} messages were moved; call again to move the others")
-                if moved
-                else nullcontext()
-            ):
-                if not await move_next():
-                    break
-            moved += 1
-    return moved
+    def letters_left(self) -> LettersLeft:
+        """Return the error for the letters that were left."""
+        left = {queue: len(letters) for queue, letters in self.left.items()}
+        listed = ", ".join(f"{count} of {queue!r}" for queue, count in sorted(left.items()))
+        return LettersLeft(
+            f"{self.moved} messages were moved, and dead letters are left whose queues do not exist: {listed}; open a queue of that name"
+            " and call again, or consume them",
+            moved=self.moved,
+            left=left,
+        )

@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from boki.testing import MemoryCluster
 from boki_common.errors import Unreachable
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log, PartlyApplied
+from bokiqueue import LettersLeft, NoSuchQueue, Queue, WrongMode
 from bokiqueue import queue as queue_module
-from libs.tests.queue.conftest import Another, take
+from libs.tests.queue.conftest import Another, queues_of, take
 
 
 async def test_dead_letters_go_back_where_they_came_from(another: Another) -> None:
@@ -126,3 +129,81 @@ async def test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved(a
     assert ((await queue.stats()).depth, (await dead.stats()).depth) == (1, 70)
     async with dead.consume() as others, await anext(others) as message:
         assert (message.body, message.attempt) == ("pushed 0", 1)
+
+
+async def _given_up(queue: Queue[object], *bodies: object) -> None:
+    """Push messages and give them up."""
+    await queue.push_many(bodies)
+    async with queue.consume() as messages:
+        for message in await take(messages, len(bodies)):
+            await message.give_up("broken")
+
+
+@in_virtual_time
+async def test_letters_of_deleted_queues_are_passed_over_and_named() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        another = queues_of(cluster)
+        for name in ("gone", "here", "gone too"):
+            await another(name, shards=1, dead_letter="dead")
+        await _given_up(await another("gone"), 1)
+        await _given_up(await another("here"), 2)
+        await _given_up(await another("gone too"), 3, 4)
+        await _given_up(await another("here"), 5)
+        for name in ("gone", "gone too"):
+            await (await another(name)).delete()
+        dead = await another("dead")
+        assert await dead.redrive(1) == 1, "as many as were asked for"
+        with pytest.raises(LettersLeft, match=r"1 messages were moved.* 1 of 'gone', 2 of 'gone too'") as caught:
+            await dead.redrive()
+        assert (caught.value.moved, caught.value.left) == (1, {"gone": 1, "gone too": 2})
+        assert isinstance(caught.value, NoSuchQueue) and not caught.value.definite
+        assert (await (await another("here")).stats()).depth == 2
+        assert sorted((one.body, one.attempts) for one in await dead.peek()) == [(1, 0), (3, 0), (4, 0)]
+        await another("gone", shards=1)
+        await another("gone too", shards=1)
+        assert await dead.redrive() == 3
+
+
+@in_virtual_time
+async def test_more_letters_of_a_deleted_queue_than_a_prefetch_hold_none_back() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        another = queues_of(cluster)
+        gone = await another("gone", shards=1, dead_letter="dead")
+        await _given_up(gone, *range(64))
+        await _given_up(gone, *range(64, 70))
+        queue = await another("jobs", shards=1, dead_letter="dead")
+        await _given_up(queue, "job")
+        await gone.delete()
+        with pytest.raises(LettersLeft) as caught:
+            await (await another("dead")).redrive()
+        assert (caught.value.moved, caught.value.left) == (1, {"gone": 70})
+        assert (await queue.stats()).depth == 1
+
+
+async def test_a_letter_that_dies_among_the_letters_goes_back_to_its_first_queue(another: Another) -> None:
+    first = await another("first", shards=1, dead_letter="second")
+    second = await another("second")
+    await second.change(dead_letter="third")
+    await _given_up(first, "job")
+    (before,) = await second.peek()
+    async with second.consume() as messages:
+        await (await anext(messages)).give_up("broken here too")
+    third = await another("third")
+    (letter,) = await third.peek()
+    assert before.source is not None and letter.source is not None
+    assert (letter.source.queue, letter.source.seqnum, letter.source.reason) == (
+        "first",
+        before.source.seqnum,
+        "broken here too",
+    )
+    assert await third.redrive() == 1
+    assert ((await first.stats()).depth, (await second.stats()).depth) == (1, 0)
+
+
+async def test_a_popped_queue_is_refused_for_dead_letters(another: Another) -> None:
+    await another("popped", mode="pop")
+    with pytest.raises(WrongMode, match="dead_letter="):
+        await another("jobs", dead_letter="popped")
+    assert (await another("jobs")).name == "jobs", "it was not made before"
+    with pytest.raises(WrongMode, match="dead_letter="):
+        await (await another("jobs")).change(dead_letter="popped")

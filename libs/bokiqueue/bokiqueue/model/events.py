@@ -46,6 +46,8 @@ START: Final = Id(0, 0)
 class Source(msgspec.Struct, array_like=True, frozen=True):
     """The origin of a dead letter.
 
+    A letter that becomes a letter of another queue keeps its first queue and id, and has the newest failure.
+
     Attributes:
         attempts: the number of failed attempts.
         reason: why the message was given up.

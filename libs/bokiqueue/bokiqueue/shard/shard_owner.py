@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 import boki
 from boki_common.errors import Conflict, OutcomeUnknown
 from boki_common.logs import get_logger
@@ -578,8 +580,11 @@ class ShardOwner:
         producer, part = self._host.dead_letters, None
         if producer is not None:
             queue = self._host.found.config.queue
-            source = Source(
-                queue, self.shard, id.seqnum, id.number, delivery.attempt, reason, failure.error, failure.stack
+            made = item.source or Source(
+                queue, self.shard, id.seqnum, id.number, 0, ""
+            )  # a letter of letters keeps its first
+            source = msgspec.structs.replace(
+                made, attempts=delivery.attempt, reason=reason, error=failure.error, stack=failure.stack
             )
             part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
