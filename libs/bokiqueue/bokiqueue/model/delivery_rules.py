@@ -32,7 +32,9 @@
 - A lease runs from the time at which a handler has the message. A message whose decision is being appended (`pinned`)
   has no lease: otherwise it could be redelivered, and both decisions would count.
 
-Times `now_s` are of the owner's monotonic clock, `now_ms` of its estimate of the log's clock.
+Times `now_s` are of the owner's monotonic clock, `now_ms` of its estimate of the log's clock, which runs on while the
+log's time stands still. Due times in the log are the log's. In memory they are later by as much as the estimate is
+ahead (`ahead_ms`), so that a delay is as long as it was set for.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class BufferedMessage:
 
     Attributes:
         pushed_ms: the time of its record.
-        due_ms: the time before which it is not delivered, 0 for none.
+        due_ms: the time before which it is not delivered, by the owner's clock once it is in a schedule; 0 for none.
     """
 
     __slots__ = ("due_ms", "id", "item", "pushed_ms")
@@ -146,6 +148,7 @@ class DeliverySchedule:
         ready: ReadyMessages | None = None,
         dropped: Collection[int] = (),
         backoff_s: float = BACKOFF_S,
+        ahead_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Begin with the progress of the group and no messages in memory.
 
@@ -159,6 +162,7 @@ class DeliverySchedule:
             ready: the order of the ready messages.
             dropped: records whose messages no group gets.
             backoff_s: the wait after the first death of a process that counts as a failed attempt.
+            ahead_ms: returns by how much the owner's clock is ahead of the log's.
         """
         self.progress: Final = progress
         self.reached = max(progress.needs.seqnum - 1, 0)
@@ -171,6 +175,7 @@ class DeliverySchedule:
         self.attempts_most = attempts_most
         self._since_ms = since_ms
         self._backoff_s = backoff_s
+        self._ahead_ms = ahead_ms
         self._by_itself: Id | None = None
         self._only = only
         self._others = 0
@@ -330,6 +335,7 @@ class DeliverySchedule:
 
     def _keep(self, entry: BufferedMessage) -> None:
         id, key = entry.id, entry.item.key
+        entry.due_ms = self._due_here_ms(self.progress.due.get(id, entry.due_ms))
         self.entries[id] = entry
         self._bytes += memoryview(entry.item.body).nbytes
         if self._only is not None and not self._only(entry.item):
@@ -342,9 +348,6 @@ class DeliverySchedule:
             self._fresh.append(id)
         elif self._suspecting and self.progress.is_delivered(id) and not self._waits(head):
             self._restrict(entry)
-        due_ms = self.progress.due.get(id)
-        if due_ms is not None:
-            entry.due_ms = due_ms
         if key is not None:
             waiting = self._keys.setdefault(key, deque())
             waiting.append(id)
@@ -355,6 +358,10 @@ class DeliverySchedule:
                 self._raise_head(self.entries[waiting[0]], entry.item.priority)
                 return
         self._line_up(entry)
+
+    def _due_here_ms(self, due_ms: int) -> int:
+        """Return a time of the log by the owner's clock, 0 for none."""
+        return due_ms + self._ahead_ms() if due_ms else 0
 
     def _restrict(self, entry: BufferedMessage) -> None:
         """Restrict a message that the owner before had delivered when it died."""
@@ -625,7 +632,7 @@ class DeliverySchedule:
         """Redeliver a message when the log's clock reaches `due_ms`, 0 for at once, after `failed` failed attempts."""
         self.progress.due[id] = due_ms
         self.flights[id].attempt = failed
-        self._returns(id, due_ms)
+        self._returns(id, self._due_here_ms(due_ms))
 
     def expires(self, id: Id) -> None:
         """Redeliver a message that is not guarded and whose lease ran out at once, without a failed attempt."""

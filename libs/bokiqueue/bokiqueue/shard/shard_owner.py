@@ -331,6 +331,7 @@ class ShardOwner:
             keys=keys,
             dropped=config.dropped,
             backoff_s=self._backoff_s,
+            ahead_ms=self._ahead_ms,
         )
         self.claim = claim
         self._begins(config.groups.get(self._group, 0))
@@ -710,7 +711,7 @@ class ShardOwner:
             entry = schedule.entries[id]
             failure = failure_of(lost.error, memoryview(entry.item.body).nbytes)
             return self._give_up(Delivery(entry, attempt, 0), TOO_OFTEN, failure)
-        due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
+        due_ms = self._log.now_ms() + lost.delay_ms if lost.delay_ms else 0
         self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
         self._driver.wake()
         return None
@@ -884,7 +885,7 @@ class ShardOwner:
             **self.log_facts(letter.id, None),
             error=refused,
         )
-        due_ms = self._clock.now_ms(self._now_s()) + round(BACKOFF_MOST_S * 1_000)
+        due_ms = self._log.now_ms() + round(BACKOFF_MOST_S * 1_000)
         self._outbox.nacks.append((letter.id, letter.failed, due_ms))
         box.fail(refused)
 
@@ -952,6 +953,12 @@ class ShardOwner:
     def _owned(self) -> DeliverySchedule:
         assert self._schedule is not None, "nothing was claimed: `await owner.take(...)`"
         return self._schedule
+
+    def _ahead_ms(self) -> int:
+        """Return by how much this owner's clock is ahead of the log's, which the member's heartbeats set back while it stands still."""
+        now_s, log_ms = self._now_s(), self._log.now_ms()
+        self._clock.observe(log_ms, now_s)
+        return self._clock.now_ms(now_s) - log_ms
 
     def _now_s(self) -> float:
         return self._loop.time()
