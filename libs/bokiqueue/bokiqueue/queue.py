@@ -12,6 +12,7 @@ The whole state of a queue is in its book, so any number of processes may use it
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final, Generic, TypeVar
@@ -25,6 +26,7 @@ from bokilib.append.log import Log, Tokens
 from bokilib.errors import partly_applied
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
+from bokilib.records.arguments import check_number, check_text
 from bokilib.records.codec import check_type
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import REWRITE_MS
@@ -32,13 +34,14 @@ from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, check_store
-from bokiqueue.consume.messages import Message
+from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.errors import LettersLeft, QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
 from bokiqueue.manage.carrying import deleted_marks, dropped_marks
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
 from bokiqueue.model.events import Config, Id, Item, Limits, Mode, Source
-from bokiqueue.model.items import GROUP, check_name, item_of
+from bokiqueue.model.items import GROUP, check_name, check_seconds, item_of
+from bokiqueue.model.limit_rules import check_key_rate
 from bokiqueue.popper import Popper
 from bokiqueue.push.copies import PushResult
 from bokiqueue.push.producer import Producer
@@ -52,6 +55,7 @@ DEDUP_S: Final = 300.0
 NO_LIMITS: Final = Limits()
 QUIET_S: Final = 5.0
 """The time without a message after which other consumers have the rest."""
+WHO_CHARS: Final = 1_024
 CHANGEABLE: Final = ("dead_letter", "max_deliveries", "limits")
 
 
@@ -124,7 +128,7 @@ class Queue(Generic[T]):
             "shards": shards,
             "max_deliveries": max_deliveries,
             "dead_letter": dead_letter,
-            "dedup_ms": None if dedup_s is None else round(dedup_s * 1000),
+            "dedup_ms": None if dedup_s is None else round(check_seconds("dedup_s=", dedup_s) * 1000),
             "limits": limits,
         }
         given = {field: value for field, value in wanted.items() if value is not None}
@@ -252,6 +256,7 @@ class Queue(Generic[T]):
             backoff_s: as of `handler`.
         """
         self._check_mode("consume")
+        _check_member(group, who, lease_s, member_lease_s, carry_s, backoff_s)
         config = self._found.config
         if group not in config.groups:
             raise settings.no_such_group(config, group)
@@ -298,8 +303,10 @@ class Queue(Generic[T]):
 
         Raises:
             WrongBook: the store is in another book than the queue.
+            InvalidArgument: an option is out of range.
         """
         check_store(store, self.log.origin(f"queue {self.name!r}"))
+        _check_member(group, who, lease_s, member_lease_s, carry_s, backoff_s)
 
         def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
             def consume() -> Consumer[T]:
@@ -342,6 +349,7 @@ class Queue(Generic[T]):
         Raises:
             NoSuchGroup: the group is not registered.
         """
+        check_name(group, "group")
         found = await settings.change_existing(
             self.log, self.name, lambda config: settings.without_group(config, group)
         )
@@ -362,6 +370,7 @@ class Queue(Generic[T]):
             NoSuchGroup: the group is not registered.
             NoSuchQueue: the queue was deleted.
         """
+        check_name(group, "group")
         return (await inspection.look(self.log, (await self._newest()).config, group, at_ms=at_ms))[0]
 
     async def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
@@ -370,6 +379,7 @@ class Queue(Generic[T]):
         Raises:
             NoSuchGroup: the group is not registered.
         """
+        check_name(group, "group")
         return (await inspection.look(self.log, (await self._newest()).config, group, most))[1]
 
     async def pause(self) -> None:
@@ -427,6 +437,8 @@ class Queue(Generic[T]):
         """
         self._check_mode("consume")
         check_name(key, "key")
+        if per_second is not None:
+            check_key_rate(per_second)
         await self._change(lambda config: settings.with_key_rate(config, key, per_second))
 
     async def purge(self, group: str = GROUP) -> None:
@@ -438,6 +450,7 @@ class Queue(Generic[T]):
             NoSuchGroup: the group is not registered.
         """
         self._check_mode("consume")
+        check_name(group, "group")
         now = await self.log.book.now(consistency="linearizable")
         await self._change(lambda config: settings.purged(config, group, now + 1))
 
@@ -465,6 +478,9 @@ class Queue(Generic[T]):
             PartlyApplied: some were moved; the same call again moves the others.
             AppendUnknown: the last message may have been moved; the same call again moves those that were not.
         """
+        check_seconds("quiet_s=", quiet_s)
+        if most is not None and type(most) is not int:
+            raise InvalidArgument(f"expected most= to be a number of messages, found {most!r:.80}", found=most)
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
             return 0
@@ -496,15 +512,15 @@ class Queue(Generic[T]):
             AppendUnknown: a message may have been taken.
             UnfitMessage: the message was taken, and does not fit the queue's type.
         """
-        return await self._pops().pop(self.kind, timeout)
+        return await self._pops().pop(self.kind, _check_timeout(timeout))
 
     async def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
         """Take the oldest message of one shard, as `pop` does."""
-        if not 0 <= shard < self._found.config.shards:
+        if type(shard) is not int or not 0 <= shard < self._found.config.shards:
             raise InvalidArgument(
                 f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
             )
-        return await self._pops().pop(self.kind, timeout, shard)
+        return await self._pops().pop(self.kind, _check_timeout(timeout), shard)
 
     def _pops(self) -> Popper:
         self._check_mode("pop")
@@ -520,6 +536,24 @@ class Queue(Generic[T]):
                 expected=needed,
                 found=found,
             )
+
+
+def _check_member(
+    group: str, who: str | None, lease_s: float, member_lease_s: float, carry_s: float, backoff_s: float
+) -> None:
+    """Check the options of a member of a group. Raises InvalidArgument."""
+    check_name(group, "group")
+    if who is not None and len(check_text("a name (who=)", who)) > WHO_CHARS:
+        raise InvalidArgument(f"expected who= of up to {WHO_CHARS} characters, found {len(who)}", found=len(who))
+    check_lease(lease_s)
+    check_lease(member_lease_s)
+    check_seconds("carry_s=", carry_s)
+    check_seconds("backoff_s=", backoff_s)
+
+
+def _check_timeout(timeout: float) -> float:
+    """Return the seconds to wait for a message; infinite means without end. Raises InvalidArgument."""
+    return timeout if timeout == math.inf else check_number("timeout= in seconds", timeout)
 
 
 async def _check_takes_letters(log: Log, name: str | None) -> None:

@@ -22,7 +22,7 @@ from bokilib.records.contribution import Contribution, check_in_book
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import AlreadyExists, NoSuchObject, ResultUnknown
-from bokistore.model.directory_rules import check_collection, object_name
+from bokistore.model.directory_rules import check_collection, check_object, object_name
 from bokistore.model.events import Ops
 from bokistore.model.fold import View, apply_all, gone
 from bokistore.model.operations import (
@@ -48,9 +48,7 @@ class StoreObject:
     """See the module. Made by `store.object(name)`; it need not exist."""
 
     def __init__(self, views: Views, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"expected the name of an object, a text that is not empty, found {name!r:.80}")
-        self.name: Final = name
+        self.name: Final = check_object(name)
         self._views = views
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from typing import Final
 from boki_common.errors import Conflict, Trimmed
 from bokilib.append.log import Log
 from bokilib.errors import Fenced
+from bokilib.records.arguments import check_text
 from bokilib.records.conflict_rules import Claim, Moved, holder
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
@@ -71,7 +72,7 @@ class Fence:
         self.token: Final = log.incarnations.fence_token(scope)
         self.other: Claim | None = None
         self._log = log
-        self._who = who
+        self._who = check_text("a name (who=)", who)
 
     @property
     def expect(self) -> dict[str, int | None]:

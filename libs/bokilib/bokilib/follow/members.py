@@ -23,6 +23,7 @@ from bokilib.append.log import Log
 from bokilib.follow import lease_rules
 from bokilib.pauses import pauses
 from bokilib.records import tags
+from bokilib.records.arguments import check_number, check_text
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
 
@@ -85,12 +86,15 @@ class Members:
                 another falls silent.
             names: returns the names of the work that this member can do now.
             full: returns the partitions of which this member takes no more input now.
+
+        Raises:
+            InvalidArgument: the name is no text, or the lease no time.
         """
-        self.name: Final = name
+        self.name: Final = check_text("a member's name", name)
         self._log = log
         self._group = group
         self._tag = tags.member(group)
-        self._lease_s = lease_s
+        self._lease_s = check_number("a member's lease in seconds", lease_s)
         self._changed = changed or (lambda: None)
         self._names = names
         self._full = full or (lambda: ())

@@ -30,6 +30,7 @@ from typing import Final
 
 import xxhash
 
+from boki_common.errors import InvalidArgument
 from boki_common.limits import TAG_NAME_BYTES
 
 DIRECTORY_BUCKETS: Final = 16
@@ -39,12 +40,22 @@ _MARK: Final = "~"
 _REWRITER: Final = "lib/carry"
 
 
+def _utf8(name: str) -> bytes:
+    """Encode a name. Raises InvalidArgument for text that UTF-8 cannot encode: lone surrogates."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(
+            f"expected a name that UTF-8 can encode, found {name[:80]!a}", found=repr(name[:80])
+        ) from fault
+
+
 def tag_of(*parts: str | int) -> str:
     """Join parts into a tag. A tag that would be too long becomes its beginning, "~" and a hash of the whole."""
     whole = "/".join(map(str, parts))
     if len(whole) <= TAG_NAME_BYTES and whole.isascii():
         return whole
-    encoded = whole.encode()
+    encoded = _utf8(whole)
     if len(encoded) <= TAG_NAME_BYTES:
         return whole
     kept = encoded[: TAG_NAME_BYTES - _HASH_CHARS - len(_MARK)].decode(errors="ignore")
@@ -53,12 +64,12 @@ def tag_of(*parts: str | int) -> str:
 
 def bucket_of(name: str) -> int:
     """Return the bucket of a collection's directory for a name."""
-    return int(xxhash.xxh3_64_intdigest(name.encode()) % DIRECTORY_BUCKETS)
+    return int(xxhash.xxh3_64_intdigest(_utf8(name)) % DIRECTORY_BUCKETS)
 
 
 def partition_of(id: str) -> int:
     """Return the partition of an instance."""
-    return int(xxhash.xxh3_64_intdigest(id.encode()) % PARTITIONS)
+    return int(xxhash.xxh3_64_intdigest(_utf8(id)) % PARTITIONS)
 
 
 def member(group: str) -> str:

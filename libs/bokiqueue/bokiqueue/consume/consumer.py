@@ -51,6 +51,7 @@ from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.errors import NotEntered
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
+from bokiqueue.model.items import check_seconds
 from bokiqueue.model.rebalance_rules import fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
@@ -276,8 +277,7 @@ class Consumer(Generic[T]):
         Raises:
             InvalidArgument: `finish_s` is negative or infinite.
         """
-        if not 0 <= finish_s < float("inf"):
-            raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
+        check_seconds("a time to finish in", finish_s)
         check_here(self._loop)
         if not self._member_now:
             return not any(owner.in_flight for owner in self._owners.values())

@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 from boki_common.errors import BokiError, Conflict, InvalidArgument, UsageError
 from bokilib.errors import AppendUnknown
 from bokilib.pauses import retried
+from bokilib.records.arguments import check_number
 from bokilib.records.contribution import Contribution
 from bokiqueue import attempts
 from bokiqueue.errors import StaleReceipt
@@ -33,7 +34,7 @@ LEASE_MOST_S: Final = 12 * 3_600.0
 
 def check_lease(lease_s: float) -> float:
     """Return a lease; raise InvalidArgument if it is out of range."""
-    if not 0 < lease_s <= LEASE_MOST_S:
+    if not 0 < check_number("a lease in seconds", lease_s) <= LEASE_MOST_S:
         raise InvalidArgument(f"expected a lease of up to {LEASE_MOST_S:.0f} seconds, found {lease_s!r}", found=lease_s)
     return lease_s
 

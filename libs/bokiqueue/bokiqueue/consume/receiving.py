@@ -36,6 +36,7 @@ from bokiqueue.consume.consumer import Consumer
 from bokiqueue.consume.handlers import check_store
 from bokiqueue.consume.messages import Message, outcome_of
 from bokiqueue.errors import NotEntered, StaleReceipt
+from bokiqueue.model.items import check_seconds
 
 T = TypeVar("T")
 
@@ -110,7 +111,9 @@ class Receiving(Generic[T, X]):
 
         Raises:
             WrongBook: the store is in another book than the queue.
+            InvalidArgument: `again_s` is no time.
         """
+        check_seconds("again_s=", again_s)
         check_store(store, messages.origin)
         self._messages = messages
         self._store = store

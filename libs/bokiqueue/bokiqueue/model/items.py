@@ -23,6 +23,8 @@ T = TypeVar("T")
 DELAY_MOST_S: Final = 900.0
 """The longest delay: a waiting message keeps its shard's storage. A later time is for a timer of a workflow."""
 NAME_CHARS: Final = 200
+MOST_S: Final = 100 * 365 * 86_400.0
+"""The longest time that a setting names, so that it is a whole number of milliseconds in 64 bits."""
 REASON_CHARS: Final = 16_384
 """The longest reason of a dead letter, which has it beside the message in one record."""
 GROUP: Final = "default"
@@ -48,6 +50,19 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
             f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {name!r:.80}", found=name
         )
     return name
+
+
+def check_seconds(what: str, found: float, *, most_s: float | None = None) -> float:
+    """Return a number of seconds.
+
+    Raises:
+        InvalidArgument: it is no finite number, negative, or more than `most_s`.
+    """
+    if not 0 <= check_number(f"{what} in seconds", found) <= (MOST_S if most_s is None else most_s):
+        raise InvalidArgument(
+            f"expected {what} of 0 to {MOST_S if most_s is None else most_s:g} seconds, found {found!r}", found=found
+        )
+    return found
 
 
 def check_reason(reason: str) -> str:

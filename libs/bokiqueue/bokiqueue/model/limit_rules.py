@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from boki_common.errors import InvalidArgument
+from bokilib.records.arguments import check_number
 from bokiqueue.model.events import Limits
 
 UNLIMITED: Final = 1 << 30
@@ -37,9 +38,11 @@ def share(in_flight: int, shards: int, shard: int) -> int:
 
 def check_limits(limits: Limits) -> Limits:
     """Return limits; raise InvalidArgument if one is out of range."""
+    if not isinstance(limits, Limits):
+        raise InvalidArgument(f"expected limits=Limits(...), found {limits!r:.80}", found=limits)
     if type(limits.in_flight) is not int or limits.in_flight < 0:
         raise InvalidArgument(f"expected messages in flight, or 0 for no limit, found {limits.in_flight!r}")
-    if not 0 <= limits.per_second < float("inf"):
+    if check_number("messages a second", limits.per_second) < 0:
         raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {limits.per_second!r}")
     check_key_rate(limits.key_per_second)
     return limits
@@ -47,7 +50,7 @@ def check_limits(limits: Limits) -> Limits:
 
 def check_key_rate(per_second: float) -> float:
     """Return a rate of a key; raise InvalidArgument if it is out of range."""
-    if not 0 <= per_second < float("inf"):
+    if check_number("messages a second", per_second) < 0:
         raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {per_second!r}")
     if per_second and per_second < KEY_LEAST:
         raise InvalidArgument(

@@ -37,7 +37,7 @@ from bokistore.commit.transaction_rules import (
 )
 from bokistore.errors import InTransaction
 from bokistore.model import directory_rules
-from bokistore.model.directory_rules import Subject
+from bokistore.model.directory_rules import Subject, check_object
 from bokistore.model.events import AnyEvent, Commit, Deleted, Entry, Expires, Ops
 from bokistore.model.fold import View, apply_all
 from bokistore.model.operations import (
@@ -56,6 +56,8 @@ from bokistore.model.operations import (
 from bokistore.read.snapshot_reads import Views, value_at, whole_value
 
 NOTHING: Final = Overlay()
+LATEST_MS: Final = (1 << 64) - 1
+"""The latest expiry time: the largest integer of a record."""
 
 T = TypeVar("T")
 
@@ -193,6 +195,7 @@ class Transaction:
     def operate(self, name: str, operation: AnyOperation) -> None:
         """Change an object. Raises InvalidArgument; OperationFailed: the object was read, and the operation is not possible."""
         self._check_open()
+        check_object(name)
         operation = checked(operation)
         view = self._loaded.get(name)
         if view is not None:
@@ -210,19 +213,22 @@ class Transaction:
         self._check_open()
         if not operations:
             raise InvalidArgument("expected one operation at least, found none")
+        check_object(name)
         self.staging.sends(name, [checked(one) for one in operations])
         self._again(name)
 
     def delete(self, name: str) -> None:
         """Delete an object. Later operations of this transaction create it again."""
         self._check_open()
+        check_object(name)
         self.staging.deletes(name)
         self._again(name)
 
     def expire(self, name: str, at_ms: int | None) -> None:
         """Let an object expire once the log's clock is past `at_ms`; None: never. Raises InvalidArgument."""
         self._check_open()
-        if at_ms is not None and (type(at_ms) is not int or at_ms < 0):
+        check_object(name)
+        if at_ms is not None and (type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS):
             raise InvalidArgument(f"expected milliseconds since 1970, or None, found {at_ms!r}", found=at_ms)
         self.staging.expires(name, at_ms)
         self._again(name)

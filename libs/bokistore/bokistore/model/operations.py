@@ -36,6 +36,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from boki_common.errors import InvalidArgument
+from bokilib.records.arguments import check_text
 from bokilib.records.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
 from bokistore.errors import OperationFailed
 
@@ -47,11 +48,16 @@ _ESCAPE: Final = re.compile(r"\\(.)")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
-@lru_cache(maxsize=4_096)
 def parse(path: str) -> Keys:
     """Return the keys of a path. Raises InvalidArgument."""
     if not isinstance(path, str):
         raise InvalidArgument(f"expected a path like 'a.b.0', found {type(path).__name__}")
+    return _parsed(path)
+
+
+@lru_cache(maxsize=4_096)
+def _parsed(path: str) -> Keys:
+    check_text("a path", path)
     if path == "":
         return ()
     keys = []
