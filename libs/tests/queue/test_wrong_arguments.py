@@ -44,8 +44,8 @@ async def test_names_are_text_that_utf8_can_encode(another: Another) -> None:
     before = queue.log.appends
     calls: dict[str, Callable[[Any], Any]] = {
         "open": lambda name: Queue.open(book, name, object),
-        "dead_letter": lambda name: Queue.open(queue.log, "more", object, dead_letter=name or 5),
-        "change": lambda name: queue.change(dead_letter=name or 5),
+        "dead_letter": lambda name: Queue.open(queue.log, "more", object, dead_letter=name or cast(Any, 5)),
+        "change": lambda name: queue.change(dead_letter=name or cast(Any, 5)),
         "key": lambda name: queue.push(1, key=name),
         "dedup_id": lambda name: queue.push(1, dedup_id=name),
         "pushed": lambda name: queue.pushed(1, key=name),
@@ -56,7 +56,7 @@ async def test_names_are_text_that_utf8_can_encode(another: Another) -> None:
         "stats": lambda name: queue.stats(name),
         "peek": lambda name: queue.peek(group=name),
         "group": lambda name: queue.consume(group=name),
-        "who": lambda name: queue.consume(who=name or 5),
+        "who": lambda name: queue.consume(who=name or cast(Any, 5)),
     }
     await _refused(calls, NO_NAMES)
     assert queue.log.appends == before
