@@ -1384,4 +1384,34 @@ members beat under names that others cannot decode
 bokilib libs/tests/queue/test_wrong_arguments.py::test_members_and_claims_have_names_of_text
 -        self.name: Final = check_text("a member's name", name)
 +        self.name: Final = name
+
+a defect while old messages are read leaves a shard in silence
+bokiqueue libs/tests/queue/test_defects.py::test_a_shard_whose_messages_cannot_be_read_ends_its_member
+-                self._failed(error)
++                pass
+
+a member's guard ends in silence
+bokiqueue libs/tests/queue/test_defects.py::test_a_member_without_its_guard_ends
+-        self._guarding.add_done_callback(self._guard_ended)
++        pass
+
+a defect while a record is appended leaves its decisions unanswered
+bokiqueue libs/tests/queue/test_defects.py::test_decisions_of_a_record_that_a_defect_keeps_back_are_answered
+-            box.fail(error)  # also for a defect: none of its callers waits without end
++            pass
+
+a defect of a batcher leaves its callers unanswered
+bokilib libs/tests/lib/append/test_batcher.py::test_a_defect_of_a_sender_fails_its_callers_and_is_logged
+-                    one.fail(error)  # a defect: none of them waits without end
++                    pass
+
+a defect ends a carrier in silence
+bokilib libs/tests/lib/retention/test_carrier.py::test_a_carrier_goes_on_after_a_defect_and_logs_it
+-            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and the carrier goes on
++            except ZeroDivisionError as error:
+
+a defect ends the checkpoints of a store in silence
+bokistore libs/tests/store/retention/test_upkeep.py::test_a_defect_of_one_checkpoint_is_logged_and_others_are_made
+-            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and others are tended
++            except ZeroDivisionError as error:
 """)

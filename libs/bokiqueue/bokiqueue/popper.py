@@ -28,7 +28,7 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokilib.retention.checkpoint_rules import GRACE_MS, CheckpointPart, WholeCheckpoint
-from bokilib.stacks import described
+from bokilib.stacks import described, stack_of
 from bokiqueue.checkpoint import old_messages
 from bokiqueue.errors import QueueEmpty, ResultTrimmed, UnfitMessage
 from bokiqueue.model import pop_state
@@ -146,6 +146,14 @@ class ShardPopper:
         except BokiError as error:
             log.info(
                 "checkpoint not made: the next one covers more", queue=self._place[0], shard=self._place[1], error=error
+            )
+        except Exception as error:  # noqa: BLE001 - no caller awaits this task
+            log.error(
+                "checkpoint not made: a defect",
+                queue=self._place[0],
+                shard=self._place[1],
+                error=repr(error),
+                stack=stack_of(error),
             )
 
     # -- folding

@@ -9,12 +9,16 @@ from typing import Any, Final, NamedTuple
 
 from boki_common.errors import BokiError, Conflict
 from boki_common.limits import RECORD_TAGS
+from boki_common.logs import get_logger
 from boki_common.runtime import confined
 from bokilib.append.batches import Batches
 from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge, PayloadHookFailed
 from bokilib.records.contribution import Contribution, joined
 from bokilib.records.events import encodable
+from bokilib.stacks import stack_of
+
+log = get_logger(__name__)
 
 SHARED_BYTES: Final = 256 * 1024
 """The most bytes that share a record; the log refuses a single contribution that is too large."""
@@ -59,7 +63,18 @@ class Driver:
             context = None if self._context is None else self._context.copy()
             task = asyncio.get_running_loop().create_task(self._drive(), name=self._name, context=context)
             self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
+            task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """Forget a task, and log the error of one that failed: no caller awaits it."""
+        self._tasks.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error(
+                "sender ended by an error: the next item begins another one",
+                task=self._name,
+                error=repr(error),
+                stack=stack_of(error),
+            )
 
     async def ended(self) -> None:
         """Wait until the tasks that run now have ended. Others may have begun by then."""
@@ -125,7 +140,13 @@ class AppendBatcher:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            await self._send(self._waiting.take().items)
+            items = self._waiting.take().items
+            try:
+                await self._send(items)
+            except Exception as error:
+                for one in items:
+                    one.fail(error)  # a defect: none of them waits without end
+                raise
 
     async def _send(self, several: Sequence[_Waiter]) -> None:
         several = [

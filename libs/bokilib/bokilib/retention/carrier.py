@@ -35,6 +35,7 @@ from bokilib.records.conflict_rules import Claim, Expected
 from bokilib.records.events import Picker, libraries_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.retention.trimmer import Trimmer
+from bokilib.stacks import stack_of
 
 EVERY_S: Final = 600.0
 PENDING: Final = 1_024
@@ -202,6 +203,12 @@ class Carrier:
                     "carrier round failed: old records stay, the next round retries",
                     error=str(error),
                     retryable=error.retryable,
+                )
+            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and the carrier goes on
+                log.error(
+                    "carrier round ended by a defect: old records stay, the next round retries",
+                    error=repr(error),
+                    stack=stack_of(error),
                 )
             await asyncio.sleep(self._every_s)
 

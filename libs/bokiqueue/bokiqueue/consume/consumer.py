@@ -210,6 +210,7 @@ class Consumer(Generic[T]):
         self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
         guard = self._guard_rounds.run(self._guard, _raise)
         self._guarding = self._loop.create_task(guard, name="bokiqueue guard")
+        self._guarding.add_done_callback(self._guard_ended)
         return self
 
     async def __aexit__(
@@ -539,6 +540,10 @@ class Consumer(Generic[T]):
         self._ready.extend((owner, delivery) for delivery in deliveries)
         self.wake()
 
+    def failed(self, error: Exception) -> None:
+        """End this member after a defect: it sends no heartbeat any more, and iteration raises the error."""
+        self._members.fail(error)
+
     def lost(self, owner: ShardOwner) -> None:
         """Forget an owner that lost or released its shard."""
         if not owner.released:
@@ -584,6 +589,12 @@ class Consumer(Generic[T]):
         if not self._members.may_act():
             for task in list(self._handling):
                 task.cancel()
+
+    def _guard_ended(self, task: asyncio.Task[None]) -> None:
+        """End this member if its guard failed: its handlers would run on when others take it for dead."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.failed(error)
 
     async def _look(self, is_due: bool) -> None:
         """Do what is due for the shards of this member, and take and give shards."""

@@ -41,11 +41,13 @@ class ArrivalReader:
         schedule: DeliverySchedule,
         follower: Follower,
         came: Callable[[boki.Record | None], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Prepare the reader; `read_on` starts it.
 
         Args:
             came: called after new messages are in memory, with the record that was read, if it was a single one.
+            failed: called with an error that is no BokiError, a defect, after which nothing more is read.
         """
         self._log = opened
         self._queue = queue
@@ -57,6 +59,7 @@ class ArrivalReader:
         self._schedule = schedule
         self._follower = follower
         self._came = came
+        self._failed = failed
         self._open = True
         self._following = False
         self._loading: asyncio.Task[None] | None = None
@@ -96,6 +99,10 @@ class ArrivalReader:
                     return
                 await asyncio.sleep(pause.next())
                 continue
+            except Exception as error:  # noqa: BLE001 - no caller awaits this task: the member ends aloud
+                self._loading = None
+                self._failed(error)
+                return
             self._loading = None
             if whole and self._open:
                 self._follow()

@@ -246,6 +246,8 @@ class OwnerHost(Protocol):
 
     def lost(self, owner: ShardOwner) -> None: ...
 
+    def failed(self, error: Exception) -> None: ...
+
 
 class ShardOwner:
     """The owner of one shard for one group. See the module.
@@ -336,7 +338,9 @@ class ShardOwner:
         self.claim = claim
         self._begins(config.groups.get(self._group, 0))
         self._renewal.done(time_ms)
-        self._arrivals = ArrivalReader(self._log, config.queue, self.shard, self._schedule, self._follower, self._came)
+        self._arrivals = ArrivalReader(
+            self._log, config.queue, self.shard, self._schedule, self._follower, self._came, self._host.failed
+        )
         self._arrivals.read_on()
         self._host.wake()
 

@@ -15,15 +15,19 @@ from functools import partial
 from typing import Final
 
 from boki_common.errors import BokiError
+from boki_common.logs import get_logger
 from bokilib.append.log import Read
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.tags import bucket_of
+from bokilib.stacks import stack_of
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
 from bokistore.model.directory_rules import SEPARATOR, TIMES, Directory, Subject, of_bucket, subjects_of
 from bokistore.model.events import LIBRARY, PICKER, AnyEvent, Entry
 from bokistore.model.fold import View
 from bokistore.retention.checkpointer import Checkpointer
+
+log = get_logger(__name__)
 
 DUE_SUBJECTS: Final = 4_096
 """Subjects that wait for a checkpoint of this process; others are noted again when they are read."""
@@ -83,6 +87,10 @@ class Upkeep:
                 await self.tend(subject)
             except BokiError:
                 pass  # the next read notes it again
+            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and others are tended
+                log.error(
+                    "checkpoint not made: a defect", subject=str(subject), error=repr(error), stack=stack_of(error)
+                )
             self._due.pop(subject, None)
 
     async def tend(self, subject: Subject) -> int:

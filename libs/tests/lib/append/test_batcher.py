@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict
+from boki_common.logs import configured
 from bokilib.append import batcher
 from bokilib.append.batcher import AppendBatcher, Driver, Placed
 from bokilib.append.log import Log
@@ -166,3 +168,21 @@ async def test_what_cannot_be_encoded_fails_its_caller_alone(cluster: MemoryClus
     found = await asyncio.gather(first, *rest, return_exceptions=True)
     assert [type(one) for one in found] == [Placed, Placed, UnicodeEncodeError, Placed]
     assert [len(await places(log, tag)) for tag in "abcd"] == [1, 1, 0, 1]
+
+
+async def test_a_defect_of_a_sender_fails_its_callers_and_is_logged(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = AppendBatcher(await log_of(cluster), "batcher")
+
+    async def defect(_: object) -> None:
+        raise RuntimeError("defect")
+
+    stream = io.StringIO()
+    with configured(stream=stream), monkeypatch.context() as patched:
+        patched.setattr(several, "_send", defect)
+        with pytest.raises(RuntimeError, match="defect"):
+            await several.append(part("a"), size=1)
+        await asyncio.sleep(0)
+    assert "sender ended by an error" in stream.getvalue() and "batcher" in stream.getvalue()
+    assert (await several.append(part("b"), size=1)).seqnum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, InvalidArgument
+from boki_common.logs import configured
 from boki_common.metrics import Metrics
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Carrier, Contribution, Event, Fence, Fenced, Log, Members
 from bokilib.append.log import Read
 from bokilib.errors import UnknownEvent
-from bokilib.records.conflict_rules import Expected
+from bokilib.records.conflict_rules import Claim, Expected
 from bokilib.records.tags import member, rewriter
 from bokilib.retention.carrier import EVERY_S
 from bokilib.retention.checkpoint_rules import REWRITE_MS
@@ -287,3 +289,27 @@ async def test_claims_of_a_library_that_is_carried_no_more_keep_no_term(logs: li
 def test_a_carrier_of_nothing_is_refused(logs: list[Log]) -> None:
     with pytest.raises(InvalidArgument, match="at least one library"):
         Carrier(logs[0], [], who="a")
+
+
+async def test_a_carrier_goes_on_after_a_defect_and_logs_it(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log((await cluster.connect()).book("shop"))
+    carrier = Carrier(log, [Toy(log)], who="a", every_s=0.0)
+    looks = 0
+    again = asyncio.Event()
+
+    async def free() -> dict[str, Claim | None]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("defect")
+        again.set()
+        return {}
+
+    monkeypatch.setattr(carrier, "_free", free)
+    stream = io.StringIO()
+    with configured(stream=stream):
+        async with carrier, asyncio.timeout(30):
+            await again.wait()
+    assert "carrier round ended by a defect" in stream.getvalue()

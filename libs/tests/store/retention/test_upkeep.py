@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.logs import configured
 from bokilib import Carrier, Fenced
 from bokilib.append.fence import PICKER
 from bokilib.append.log import Log
@@ -17,6 +19,8 @@ from bokilib.retention.carrier import Round
 from bokilib.retention.checkpoint_rules import GRACE_MS, RETENTION_MS, REWRITE_MS
 from bokilib.testing import CRASHES, UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, StoreSettings, Transaction
+from bokistore.model.directory_rules import Subject
+from bokistore.retention.upkeep import Upkeep
 from libs.tests.store.conftest import Another, SetClock, book_of
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
@@ -390,3 +394,24 @@ async def test_a_sweep_at_any_point_of_another_and_of_who_gives_more_time(clock:
 
     kept: list[bool] = []
     assert (await start_anywhere(sweep, second, check, clock=clock, before=begun)).runs > 10
+
+
+async def test_a_defect_of_one_checkpoint_is_logged_and_others_are_made(
+    store: BokiStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = Upkeep(store.checkpointer, records=1, size=1, on=True)
+    tended: list[Subject] = []
+
+    async def tend(subject: Subject) -> int:
+        tended.append(subject)
+        if len(tended) == 1:
+            raise RuntimeError("defect")
+        return 0
+
+    monkeypatch.setattr(upkeep, "tend", tend)
+    stream = io.StringIO()
+    with configured(stream=stream):
+        upkeep._note(Subject("a"))
+        upkeep._note(Subject("b"))
+        await upkeep.close()
+    assert tended == [Subject("a"), Subject("b")] and "checkpoint not made: a defect" in stream.getvalue()
