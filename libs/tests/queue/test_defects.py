@@ -10,8 +10,8 @@ import pytest
 
 from boki_common.logs import configured
 from bokiqueue import popper
+from bokiqueue.checkpoint import old_messages
 from bokiqueue.consume.consumer import Consumer
-from bokiqueue.shard import arrivals
 from libs.tests.queue.conftest import Another
 
 
@@ -26,7 +26,7 @@ def _raise(*args: object, **options: object) -> Any:
 async def test_a_shard_whose_messages_cannot_be_read_ends_its_member(
     another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals.old_messages, "newest", _raise)
+    monkeypatch.setattr(old_messages, "newest", _raise)
     queue = await another(shards=1)
     await queue.push(1)
     async with queue.consume() as messages:

@@ -70,7 +70,7 @@ class Driver:
         self._tasks.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "sender ended by an error: the next item begins another one",
+                "sender ended by an error: the next item starts a new one",
                 task=self._name,
                 error=repr(error),
                 stack=stack_of(error),

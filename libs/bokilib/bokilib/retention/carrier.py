@@ -204,7 +204,7 @@ class Carrier:
                     error=str(error),
                     retryable=error.retryable,
                 )
-            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and the carrier goes on
+            except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and the carrier continues
                 log.error(
                     "carrier round ended by a defect: old records stay, the next round retries",
                     error=repr(error),

@@ -77,7 +77,7 @@ async def _enter(message: Message[object]) -> None:
 
 
 @pytest.mark.parametrize("decide", [_ack, _nack, _give_up, _enter])
-async def test_a_function_that_decides_about_its_message_itself_fails_before_anything_is_sent(
+async def test_a_function_that_decides_about_its_message_itself_fails_before_that(
     another: Another, decide: Callable[[Message[object]], Awaitable[None]]
 ) -> None:
     """The writes of its transaction would be dropped."""
