@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -654,18 +654,22 @@ class Redrive:
         A member keeps the messages that it delivers once it has begun. So each time that a letter of another deleted queue is
         found, a member without such letters follows.
         """
-        while await self._round(frozenset(self.left), most, quiet_s):
-            pass
+        again = True
+        while again:
+            with self._partly():
+                again = await self._round(frozenset(self.left), most, quiet_s)
+
+    def _partly(self) -> AbstractContextManager[None]:
+        """Turn errors that say that nothing was applied into PartlyApplied once letters were moved."""
+        if not self.moved:
+            return nullcontext()
+        return partly_applied(f"{self.moved} messages were moved; call again to move the others")
 
     async def _round(self, gone: frozenset[str], most: int, quiet_s: float) -> bool:
         """Move letters but those of queues that are gone. Return True if another queue is found to be gone."""
         async with self._consumer(lambda item: self._is_wanted(item, gone)) as letters:
             while self.moved < most:
-                with (
-                    partly_applied(f"{self.moved} messages were moved; call again to move the others")
-                    if self.moved
-                    else nullcontext()
-                ):
+                with self._partly():
                     try:
                         async with asyncio.timeout(quiet_s):
                             message = await anext(letters)

@@ -52,16 +52,14 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
     return name
 
 
-def check_seconds(what: str, found: float, *, most_s: float | None = None) -> float:
+def check_seconds(what: str, found: float) -> float:
     """Return a number of seconds.
 
     Raises:
-        InvalidArgument: it is no finite number, negative, or more than `most_s`.
+        InvalidArgument: it is no finite number, negative, or more than `MOST_S`.
     """
-    if not 0 <= check_number(f"{what} in seconds", found) <= (MOST_S if most_s is None else most_s):
-        raise InvalidArgument(
-            f"expected {what} of 0 to {MOST_S if most_s is None else most_s:g} seconds, found {found!r}", found=found
-        )
+    if not 0 <= check_number(f"{what} in seconds", found) <= MOST_S:
+        raise InvalidArgument(f"expected {what} of 0 to {MOST_S:.0f} seconds, found {found!r}", found=found)
     return found
 
 
