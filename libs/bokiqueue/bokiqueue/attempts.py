@@ -24,9 +24,10 @@ from typing import Final
 from boki_common.errors import BokiError, Conflict
 from bokilib.errors import AppendUnknown, Fenced
 from bokiqueue.errors import StaleReceipt
+from bokiqueue.model.delivery_rules import BACKOFF_MOST_S as BACKOFF_MOST_S
+from bokiqueue.model.delivery_rules import BACKOFF_S as BACKOFF_S
+from bokiqueue.model.delivery_rules import backoff_s as backoff_s
 
-BACKOFF_S: Final = 1.0
-BACKOFF_MOST_S: Final = 60.0
 STOPS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 STUCK: Final = 3
 """Conflicts of a handler's own record with the same records before they count as a failed attempt."""
@@ -56,11 +57,6 @@ def stopped(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(map(stopped, error.exceptions))
     return isinstance(error, STOPS)
-
-
-def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:
-    """Return the seconds to wait after the given number of failed attempts."""
-    return min(BACKOFF_MOST_S, first_s * 2.0 ** min(max(attempt, 1) - 1, 30))
 
 
 class OwnConflicts:

@@ -211,6 +211,7 @@ class Members:
             task = asyncio.create_task(self._tell(), name="bokilib heartbeat")
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
+            task.add_done_callback(self._ended)
 
     async def _tell(self) -> None:
         with contextlib.suppress(BokiError):

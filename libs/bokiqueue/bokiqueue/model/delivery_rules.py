@@ -47,12 +47,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from boki_common.limits import MIB
-from bokiqueue.attempts import BACKOFF_MOST_S, BACKOFF_S, backoff_s
 from bokiqueue.model.events import Delivered, Id, Item
 from bokiqueue.model.limit_rules import KeyRateLimits
 from bokiqueue.model.priority_rules import ReadyMessages
 from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, Progress
 
+BACKOFF_S: Final = 1.0
+BACKOFF_MOST_S: Final = 60.0
 CAREFUL: Final = 1_024
 """The most messages that one owner may have delivered before its DELIVER was in the log: the upper bound of a prefetch."""
 READ_AHEAD: Final = 4_096
@@ -61,6 +62,11 @@ WAITING: Final = 32_768
 """Messages that an owner keeps in memory at all: the ids of as many fit one record."""
 WAITING_BYTES: Final = 64 * MIB
 """The most bytes of bodies in memory beyond `READ_AHEAD` messages."""
+
+
+def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:
+    """Return the seconds to wait after the given number of failed attempts."""
+    return min(BACKOFF_MOST_S, first_s * 2.0 ** min(max(attempt, 1) - 1, 30))
 
 
 class BufferedMessage:
