@@ -277,11 +277,9 @@ a record of a later version among heartbeats ends the member's hearing
 bokilib libs/tests/lib/follow/test_members.py::test_a_record_of_a_later_version_among_heartbeats_is_skipped
 -                if error.retryable:
 -                    raise
--                log.warning(
--                    "record among heartbeats
+-                self._log_undecoded(
 +                raise
-+                log.warning(
-+                    "record among heartbeats
++                self._log_undecoded(
 
 a purge forgets the ids of what it drops
 bokiqueue libs/tests/queue/test_purging.py::test_a_copy_of_what_was_purged_before_any_member_came_is_dropped
@@ -1292,8 +1290,8 @@ bokiqueue libs/tests/queue/test_refused_letters.py::test_a_letter_that_cannot_be
 
 a contribution that cannot be encoded fails those that share its record
 bokilib libs/tests/lib/append/test_batcher.py::test_what_cannot_be_encoded_fails_its_caller_alone
--            refused = [] if isinstance(error, BokiError) else [one for one in several if not encodable(one.part.events)]
-+            refused: list[_Waiter] = []
+-        refused = [] if isinstance(error, BokiError) else [one for one in several if not encodable(one.part.events)]
++        refused: list[_Waiter] = []
 
 a contribution that a payload hook refuses fails those that share its record
 bokilib libs/tests/queue/test_refused_letters.py::test_what_a_batcher_refuses_fails_its_caller_alone

@@ -161,11 +161,7 @@ class AppendBatcher:
         except (Conflict, AtomicTooLarge, PayloadHookFailed) as error:
             await self._apart(several, error)
         except Exception as error:  # noqa: BLE001 - its callers get it
-            refused = [] if isinstance(error, BokiError) else [one for one in several if not encodable(one.part.events)]
-            for one in refused or several:
-                one.fail(error)
-            if refused:  # nothing was sent
-                await self._send(several)
+            await self._failed(several, error)
         except BaseException:
             for one in several:
                 one.done.cancel()
@@ -174,6 +170,14 @@ class AppendBatcher:
             for number, one in enumerate(several):
                 if not one.done.done():
                     one.done.set_result(Placed(seqnum, parts[:number]))
+
+    async def _failed(self, several: Sequence[_Waiter], error: Exception) -> None:
+        """Raise an error to all callers; to those alone whose events cannot be encoded, if there are any, since nothing was sent then."""
+        refused = [] if isinstance(error, BokiError) else [one for one in several if not encodable(one.part.events)]
+        for one in refused or several:
+            one.fail(error)
+        if refused:
+            await self._send(several)
 
     async def _apart(self, several: Sequence[_Waiter], error: Conflict | AtomicTooLarge | PayloadHookFailed) -> None:
         """Raise the error to callers whose expectation failed, and send the others again: each in its own record, if none failed."""

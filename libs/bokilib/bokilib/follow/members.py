@@ -284,17 +284,20 @@ class Members:
             except BokiError as error:
                 if error.retryable:
                     raise
-                log.warning(
-                    "record among heartbeats not decoded: skipped",
-                    group=self._group,
-                    member=self.name,
-                    record=item.seqnum,
-                    error=str(error),
-                )
+                self._log_undecoded(item.seqnum, error)
                 continue
             for event in events:
                 if event.group == self._group:
                     self._take_note(event, item, envelope.by, is_new=item.seqnum > begun)
+
+    def _log_undecoded(self, seqnum: int, error: BokiError) -> None:
+        log.warning(
+            "record among heartbeats not decoded: skipped",
+            group=self._group,
+            member=self.name,
+            record=seqnum,
+            error=str(error),
+        )
 
     def _take_note(self, event: Heartbeat, record: boki.Record, by: str, *, is_new: bool) -> None:
         assert self._observer is not None and self._namesakes is not None

@@ -354,16 +354,20 @@ class DeliverySchedule:
             self._fresh.append(id)
         elif self._suspecting and self.progress.is_delivered(id) and not self._waits(head):
             self._restrict(entry)
-        if key is not None:
-            waiting = self._keys.setdefault(key, deque())
-            waiting.append(id)
-            if entry.item.priority:
-                self._urgent.setdefault(key, []).append(entry.item.priority)
-            if len(waiting) > 1:
-                self._following += 1
-                self._raise_head(self.entries[waiting[0]], entry.item.priority)
-                return
-        self._line_up(entry)
+        if key is None or self._is_first(entry, key):
+            self._line_up(entry)
+
+    def _is_first(self, entry: BufferedMessage, key: str) -> bool:
+        """Add a message to those of its key. Return True if it is the first of them; otherwise it waits behind the first."""
+        waiting = self._keys.setdefault(key, deque())
+        waiting.append(entry.id)
+        if entry.item.priority:
+            self._urgent.setdefault(key, []).append(entry.item.priority)
+        if len(waiting) == 1:
+            return True
+        self._following += 1
+        self._raise_head(self.entries[waiting[0]], entry.item.priority)
+        return False
 
     def _due_here_ms(self, due_ms: int) -> int:
         """Return a time of the log by the owner's clock, 0 for none."""
@@ -569,11 +573,7 @@ class DeliverySchedule:
             return DeliveryBatch([], None, False, gone)
         before = self.progress.upto
         upto = max(before, *(delivery.entry.id for delivery in deliveries))
-        held = []
-        while self._fresh and self._fresh[0] <= upto:
-            id = self._fresh.popleft()
-            if id not in self.flights:
-                held.append(id)
+        held = self._held(upto)
         again = tuple(
             (delivery.entry.id.seqnum, delivery.entry.id.number, delivery.attempt)
             for delivery in deliveries
@@ -586,6 +586,15 @@ class DeliverySchedule:
         self._careful = max(0, self._careful - (len(deliveries) - len(again)))
         self.progress.apply(delivered)
         return DeliveryBatch(deliveries, delivered, logged_first, gone)
+
+    def _held(self, upto: Id) -> list[Id]:
+        """Remove fresh messages up to an id, and return those that are not in flight."""
+        held = []
+        while self._fresh and self._fresh[0] <= upto:
+            id = self._fresh.popleft()
+            if id not in self.flights:
+                held.append(id)
+        return held
 
     # -- handlers
 

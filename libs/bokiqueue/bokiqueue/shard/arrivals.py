@@ -91,11 +91,7 @@ class ArrivalReader:
             except BokiError as error:
                 if not error.retryable:
                     self._loading = None
-                    log.error(
-                        "rewritten messages cannot be read: the shard delivers nothing more",
-                        **self._place,
-                        error=error,
-                    )
+                    self._log_unreadable(error)
                     return
                 await asyncio.sleep(pause.next())
                 continue
@@ -107,6 +103,9 @@ class ArrivalReader:
             if whole and self._open:
                 self._follow()
             return
+
+    def _log_unreadable(self, error: BokiError) -> None:
+        log.error("rewritten messages cannot be read: the shard delivers nothing more", **self._place, error=error)
 
     async def _load(self) -> bool:
         """Read messages of the newest set until it ends or memory is full. Return True if the whole set is in memory."""

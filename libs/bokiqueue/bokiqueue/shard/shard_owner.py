@@ -811,15 +811,18 @@ class ShardOwner:
                 if self._checkpoints.first and not self._outbox and known == self._host.found.seqnum:
                     break  # the settings changed: `configured` follows
         except Exception as error:
-            log.error(
-                "owner of a shard ended: it appends nothing more, another member takes the shard",
-                queue=self.queue,
-                group=self._group,
-                shard=self.shard,
-                error=error,
-            )
+            self._log_end(error)
             self.over()
             raise
+
+    def _log_end(self, error: Exception) -> None:
+        log.error(
+            "owner of a shard ended: it appends nothing more, another member takes the shard",
+            queue=self.queue,
+            group=self._group,
+            shard=self.shard,
+            error=error,
+        )
 
     async def _append(self, box: Outbox) -> None:
         one, batcher = box.contribution(self._id, self._tag, self.fence.expect), self._host.batcher
