@@ -28,13 +28,13 @@ class Refusing:
         self.word = word
         self.refuses = True
 
-    async def seal(self, data: bytes) -> bytes:
-        if self.refuses and self.word in data:
+    async def seal(self, events: bytes) -> bytes:
+        if self.refuses and self.word in events:
             raise ValueError("refused")
-        return data
+        return events
 
-    async def open(self, data: bytes) -> bytes:
-        return data
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed
 
 
 @pytest.mark.parametrize("reason", ["\ud800", 5, None, b"x", ["a"], "x" * (REASON_CHARS + 1)])
