@@ -194,13 +194,9 @@ class Handle(Generic[R]):
             NoSuchWorkflow: no workflow has this id.
             AppendUnknown: the request may or may not have been sent.
         """
-        found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
-        if found is None:
-            raise _missing(self.id)
-        if found.ended is None:
-            await self._flow.log.append(
-                records.resume(records.InstanceStreams(self.id, self._flow.group), Resumed(self.id))
-            )
+        place = await self._living()
+        if place is not None:
+            await self._flow.log.append(records.resume(place, Resumed(self.id)))
 
     async def fork(self, *, id: str | None = None, before: str | None = None) -> Handle[R]:
         """Start a new workflow with the same call and with this workflow's history before a step.
@@ -229,11 +225,17 @@ class Handle(Generic[R]):
         return Handle(self._flow, new, self._workflow, start=start)
 
     async def _send(self, event: Incoming) -> None:
+        place = await self._living()
+        if place is not None:
+            await self._flow.log.append(records.send(place, event))
+
+    async def _living(self) -> records.InstanceStreams | None:
+        """Return the streams of the workflow, whichever app of the book it is of; None if it has ended. Raises NoSuchWorkflow."""
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
-        if found is None:
+        call = None if found is None else await inspection.started_call(self._flow.log, self.id, found)
+        if found is None or call is None:
             raise _missing(self.id)
-        if found.ended is None:
-            await self._flow.log.append(records.send(records.InstanceStreams(self.id, self._flow.group), event))
+        return records.InstanceStreams(self.id, call.group) if found.ended is None else None
 
     def events(self, topic: str, *, follow: bool = True) -> Iteration[Json]:
         """Return an iterator over the values that the workflow emits under a topic, from the first on.

@@ -12,7 +12,8 @@ logs of the same book: a record of another book refuses the contribution (`Wrong
   handler or transaction that runs again may start it again. If it is started between this check and the append, the append raises Conflict
   and nothing happened.
 - The workflow starts without an owner: the worker that owns its partition claims it, with one more append.
-- A signal has no condition. A signal to a workflow that has ended, or never existed, is dropped.
+- A signal has no condition. A signal to a workflow that has ended, or never existed, is dropped. It is for a workflow of the flow's own
+  app: one of another app of the book gets it when another worker takes that workflow over; `Handle.signal` finds workflows of every app.
 """
 
 from __future__ import annotations

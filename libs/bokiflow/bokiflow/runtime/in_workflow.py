@@ -57,7 +57,7 @@ async def transact(
 
 
 def send(id: str, topic: str, value: object) -> None:
-    """Send a signal to another workflow, exactly once.
+    """Send a signal to another workflow of the app, exactly once.
 
     Raises:
         InvalidArgument: the id or the topic is no text, or the id is empty.

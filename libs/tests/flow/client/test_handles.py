@@ -8,7 +8,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokiflow import Flow, NoSuchWorkflow, Worker
+from bokiflow import App, Flow, NoSuchWorkflow, Worker, WorkflowCancelled
 from libs.tests.cutting import cut_everywhere
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
@@ -74,3 +74,16 @@ async def test_a_handle_elsewhere_gets_the_result(cluster: MemoryCluster) -> Non
         waiting = [asyncio.ensure_future(other.handle("x", shop.wait).result()) for _ in range(3)]
         await handle.signal("go", 7)
         assert await asyncio.gather(*waiting) == [[7]] * 3
+
+
+async def test_a_handle_of_another_app_of_the_book_reaches_the_workflow(cluster: MemoryCluster) -> None:
+    shop, other = Shop(), App("other")
+    async with working(cluster, shop.app) as worker, asyncio.timeout(30):
+        await worker.start(shop.wait.call(1), id="x")
+        await worker.start(shop.wait.call(1), id="y")
+        async with Flow(other, (await cluster.connect()).book("shop")) as elsewhere:
+            await elsewhere.handle("x").signal("go", "a")
+            assert await worker.handle("x").result() == ["a"]
+            await elsewhere.handle("y").cancel("enough")
+            with pytest.raises(WorkflowCancelled):
+                await worker.handle("y").result()
