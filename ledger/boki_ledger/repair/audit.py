@@ -90,43 +90,49 @@ def audit_of(
 
 
 def describe(audit: Audit) -> dict[str, Any]:
-    """As JSON."""
-    by_copies: dict[str, int] = {}
-    for one in audit.missing:
-        left = str(one.urgency.copies_left)
-        by_copies[left] = by_copies.get(left, 0) + 1
+    """Return an audit as JSON, with the bookies that are away and the most urgent ledgers."""
     return {
         "ledgers": audit.ledgers,
         "unreadable_ledgers": list(audit.unreadable[:LISTED]),
         "bookies": audit.bookies,
         "mass_outage": audit.mass_outage,
-        "away": [
-            {
-                "bookie": bookie,
-                "retired": away_s == FOR_GOOD,
-                "away_s": None if away_s == FOR_GOOD else round(away_s, 1),
-            }
-            for bookie, away_s in audit.away.items()
-        ],
-        "ledgers_by_copies_left": by_copies,
+        "away": [_describe_away(bookie, away_s) for bookie, away_s in audit.away.items()],
+        "ledgers_by_copies_left": _by_copies_left(audit.missing),
         "missing_ledgers": len(audit.missing),
         "missing_entries": sum(one.entries for one in audit.missing),
         "missing_bytes": _bytes(audit.missing),
         "due_ledgers": len(audit.due),
         "due_bytes": _bytes(audit.due),
-        "most_urgent": [
-            {
-                "ledger_id": one.urgency.ledger_id,
-                "copies_left": one.urgency.copies_left,
-                "missing_entries": one.entries,
-                "missing_bytes": one.urgency.missing_bytes,
-                "away": list(one.away),
-                "due": sorted(one.due),
-                "written": one.written,
-            }
-            for one in audit.missing[:LISTED]
-        ],
+        "most_urgent": [_describe_ledger(one) for one in audit.missing[:LISTED]],
     }
+
+
+def _describe_away(bookie: BookieId, away_s: float) -> dict[str, Any]:
+    """Return a bookie that is away as JSON; a retired one has no time since which it is away."""
+    retired = away_s == FOR_GOOD
+    return {"bookie": bookie, "retired": retired, "away_s": None if retired else round(away_s, 1)}
+
+
+def _describe_ledger(one: MissingCopies) -> dict[str, Any]:
+    """Return a ledger that misses copies as JSON."""
+    return {
+        "ledger_id": one.urgency.ledger_id,
+        "copies_left": one.urgency.copies_left,
+        "missing_entries": one.entries,
+        "missing_bytes": one.urgency.missing_bytes,
+        "away": list(one.away),
+        "due": sorted(one.due),
+        "written": one.written,
+    }
+
+
+def _by_copies_left(ledgers: Iterable[MissingCopies]) -> dict[str, int]:
+    """Count ledgers by the copies that their worst entry has left; the keys are text, for JSON."""
+    counts: dict[str, int] = {}
+    for one in ledgers:
+        left = str(one.urgency.copies_left)
+        counts[left] = counts.get(left, 0) + 1
+    return counts
 
 
 def _bytes(ledgers: Iterable[MissingCopies]) -> int:
