@@ -174,8 +174,12 @@ class Auditor:
                 Mode.OBSERVE,
                 "the auditor of Apache BookKeeper's AutoRecovery is elected: stop it first",
             )
-        if self._mode is not Mode.OURS or not audit.due:
-            return
+        if self._mode is Mode.OURS and audit.due:
+            await self._repair_due(audit)
+            await self.audit()
+
+    async def _repair_due(self, audit: Audit) -> None:
+        """Let several workers repair the ledgers that are due, until none is left or one worker fails. Raises MetadataError."""
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
         queue = iter([one.urgency.ledger_id for one in audit.due])
@@ -190,7 +194,6 @@ class Auditor:
                 worker.cancel()
             await asyncio.wait(workers)
             self._working_s += loop.time() - begun_at
-        await self.audit()
 
     async def _work(self, queue: Iterator[int], known: tuple[BookieId, ...]) -> None:
         """One of several that share the queue. Raises MetadataError."""
