@@ -166,15 +166,10 @@ def plan_ledger(metadata: LedgerMetadata, lost: frozenset[BookieId], targets: Se
 
     Fragments that lost the same bookie get the same target where they can. A bookie has one slot of a fragment at most.
     """
-    blockers: dict[tuple[BookieId, Blocker], None] = {}
-    fixed = fixed_fragments(metadata)
-    for index, (_, bookies) in enumerate(metadata.ensembles):
-        if index >= len(fixed):
-            reason = Blocker.OPEN if metadata.state is LedgerState.OPEN else Blocker.IN_RECOVERY
-            blockers.update({(bookie, reason): None for bookie in bookies if bookie in lost})
+    blockers = _blockers_without_end(metadata, lost)
     moves: list[Move] = []
     preferred: dict[BookieId, BookieId] = {}
-    for fragment in fixed:
+    for fragment in fixed_fragments(metadata):
         members = dict.fromkeys(fragment.bookies)
         for slot, bookie in enumerate(fragment.bookies):
             if bookie not in lost:
@@ -192,6 +187,13 @@ def plan_ledger(metadata: LedgerMetadata, lost: frozenset[BookieId], targets: Se
             members[target] = None
             moves.append(Move(fragment.number, slot, bookie, target, entries))
     return Plan(tuple(moves), tuple(blockers))
+
+
+def _blockers_without_end(metadata: LedgerMetadata, lost: frozenset[BookieId]) -> dict[tuple[BookieId, Blocker], None]:
+    """Return the lost bookies in fragments without a fixed end, each with the reason: no repair changes these fragments."""
+    reason = Blocker.OPEN if metadata.state is LedgerState.OPEN else Blocker.IN_RECOVERY
+    without_end = metadata.ensembles[len(fixed_fragments(metadata)) :]
+    return {(bookie, reason): None for _, bookies in without_end for bookie in bookies if bookie in lost}
 
 
 def applied(metadata: LedgerMetadata, moves: Iterable[Move]) -> LedgerMetadata:
