@@ -32,7 +32,7 @@ from boki_common.logs import get_logger
 from boki_ledger.metadata.metadata_update import SeenMetadata
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.read.replica_copies import Copied, Pace, ReplicaCopies
-from boki_ledger.repair.plan import Blocker, Move, applied, fixed_fragments, plan_ledger, slot_entries
+from boki_ledger.repair.plan import Blocker, Move, Plan, applied, fixed_fragments, plan_ledger, slot_entries
 
 ATTEMPTS: Final = 10
 """Conflicts and refusing targets after which a ledger is left to the next round."""
@@ -66,14 +66,28 @@ class Repaired:
     """Why copies are missing still, for people; each once."""
     lost: tuple[int, ...] = ()
     """Entries that no bookie has whole, the first of them: nothing brings them back but a bookie that returns."""
+    refusing: dict[BookieId, None] = field(default_factory=dict)
+    """Targets that take no copies now: no later attempt of this repair plans with them."""
 
     def fault(self, text: str) -> None:
         if text not in self.faults:
             self.faults.append(text)
 
+    def refused(self, target: BookieId, text: str) -> None:
+        """Note that a target takes no copies now, and why."""
+        self.refusing[target] = None
+        self.fault(text)
+
     def count(self, copied: Copied) -> None:
         self.copied += copied.copied
         self.copied_bytes += copied.copied_bytes
+
+    def conclude(self) -> None:
+        """Derive the outcome from what moved and what is missing still."""
+        if self.faults:
+            self.outcome = Outcome.BLOCKED
+        elif self.moved:
+            self.outcome = Outcome.REPAIRED
 
 
 Judge = Callable[[LedgerMetadata], frozenset[BookieId]]
@@ -100,12 +114,10 @@ class RepairWorker:
             MetadataError: the metadata store is away; what was copied is found by the next attempt.
         """
         done = Repaired(ledger_id)
-        refusing: dict[BookieId, None] = {}
         for _ in range(ATTEMPTS):
             done.faults.clear()  # of an attempt that another one makes up for
             try:
-                seen = await self._updates.read(ledger_id)
-                again = await self._attempt(seen, judge(seen.metadata), targets, refusing, done)
+                again = await self._attempt(judge, targets, done)
             except NoSuchLedger:
                 done.outcome = Outcome.GONE
                 done.faults.clear()
@@ -119,80 +131,83 @@ class RepairWorker:
                 break
         else:
             done.fault(f"{ATTEMPTS} attempts met changes of its metadata, or targets that refuse")
-        if done.faults:
-            done.outcome = Outcome.BLOCKED
-        elif done.moved:
-            done.outcome = Outcome.REPAIRED
+        done.conclude()
         return done
 
-    async def _attempt(
-        self,
-        seen: SeenMetadata,
-        lost: frozenset[BookieId],
-        targets: Sequence[BookieId],
-        refusing: dict[BookieId, None],
-        done: Repaired,
-    ) -> bool:
+    async def _attempt(self, judge: Judge, targets: Sequence[BookieId], done: Repaired) -> bool:
         """One pass over the steps; whether another one is due. Raises NoSuchLedger, MetadataError."""
+        seen = await self._updates.read(done.ledger_id)
+        lost = judge(seen.metadata)
         named = {bookie for _, bookies in seen.metadata.ensembles for bookie in bookies}
         if not lost & named:
             return False
-        usable = await self._ours([one for one in targets if one not in refusing])
-        plan = plan_ledger(seen.metadata, lost, usable)
+        plan = await self._plan(seen.metadata, lost, [one for one in targets if one not in done.refusing], done)
+        ready: list[Move] = []
+        known = len(done.refusing)
+        for target in dict.fromkeys(move.target for move in plan.moves):
+            ready += await self._filled(seen, target, [m for m in plan.moves if m.target == target], done)
+        if not ready:
+            return len(done.refusing) > known
+        after = await self._name_targets(seen, ready, done)
+        if after is None:
+            return True
+        await self._list_members(after.metadata, {move.fragment for move in ready}, lost, done)
+        return len(ready) < len(plan.moves) and len(done.refusing) > known
+
+    async def _plan(
+        self, metadata: LedgerMetadata, lost: frozenset[BookieId], targets: Sequence[BookieId], done: Repaired
+    ) -> Plan:
+        """Plan moves to those of the targets that are ours, and note the bookies that are not replaced. Raises MetadataUnavailable."""
+        plan = plan_ledger(metadata, lost, await self._ours(targets))
         for bookie, why in plan.blockers:
             if why is not Blocker.OPEN:  # its writer or recovery mends that
                 done.fault(f"bookie {bookie} is not replaced: {why.value}")
-        ready: list[Move] = []
-        known = len(refusing)
-        for target in dict.fromkeys(move.target for move in plan.moves):
-            ready += await self._filled(seen, target, [m for m in plan.moves if m.target == target], refusing, done)
-        if not ready:
-            return len(refusing) > known
+        return plan
+
+    async def _name_targets(self, seen: SeenMetadata, ready: Sequence[Move], done: Repaired) -> SeenMetadata | None:
+        """Name the targets in the metadata, at exactly the version that was seen; None if the ledger changed meanwhile.
+
+        Raises NoSuchLedger, MetadataError.
+        """
         try:
             after = await self._updates.swap_exactly(done.ledger_id, applied(seen.metadata, ready), known=seen)
         except BadVersion as error:
             _log.info("ledger changed during its repair: it is read again", ledger_id=done.ledger_id, error=error)
-            return True
+            return None
         done.moved += len(ready)
         _log.info(
             "ledger repaired",
             ledger_id=done.ledger_id,
             moved=[f"{move.lost} by {move.target} in fragment {move.fragment}" for move in ready],
         )
-        await self._list_members(after.metadata, {move.fragment for move in ready}, lost, done)
-        return len(ready) < len(plan.moves) and len(refusing) > known
+        return after
 
     async def _ours(self, targets: Sequence[BookieId]) -> list[BookieId]:
         """Those whose cookie has our mark. Raises MetadataUnavailable."""
         members = await self._updates.members.look(targets)
         return [bookie for bookie in targets if members[bookie].ours]
 
-    async def _filled(
-        self,
-        seen: SeenMetadata,
-        target: BookieId,
-        moves: Sequence[Move],
-        refusing: dict[BookieId, None],
-        done: Repaired,
-    ) -> list[Move]:
+    async def _filled(self, seen: SeenMetadata, target: BookieId, moves: Sequence[Move], done: Repaired) -> list[Move]:
         """The moves whose entries the target has durably, behind a hold. Raises NoSuchLedger, MetadataError."""
         ready: list[Move] = []
         try:
             refused = await self._hold(seen, target, done.ledger_id)
             if refused:
-                refusing[target] = None
-                done.fault(refused)
+                done.refused(target, refused)
                 return ready
             for move in moves:
-                copied = await self._copies(seen.metadata, target, move.entries, done, only_durable=True)
-                if not copied.lost.total and not copied.unanswered.total:
+                if await self._copied_whole(seen.metadata, move, done):
                     ready.append(move)
         except (NoSuchLedger, MetadataError):
             raise
         except BokiError as error:
-            refusing[target] = None
-            done.fault(f"bookie {target} gets no copies now: {error}")
+            done.refused(target, f"bookie {target} gets no copies now: {error}")
         return ready
+
+    async def _copied_whole(self, metadata: LedgerMetadata, move: Move, done: Repaired) -> bool:
+        """Copy the entries of a move to its target; return whether it has all of them durably. Raises BokiError."""
+        copied = await self._copies(metadata, move.target, move.entries, done, only_durable=True)
+        return not copied.lost.total and not copied.unanswered.total
 
     async def _hold(self, seen: SeenMetadata, target: BookieId, ledger_id: int) -> str:
         """Why the target does not hold the ledger; empty, if it does."""
