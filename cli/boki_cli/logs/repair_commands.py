@@ -124,7 +124,14 @@ def status_lines(found: dict[str, Any]) -> list[str]:
 
 def audit_lines(found: dict[str, Any]) -> list[str]:
     """What an audit found."""
-    lines = [f"{counted(found['ledgers'], 'ledger')} on {counted(found['bookies'], 'bookie')}"]
+    seen = f"{counted(found['ledgers'], 'ledger')} on {counted(found['bookies'], 'bookie')}"
+    missing = _missing_lines(found) if found["missing_ledgers"] else ["no copy is missing"]
+    return [seen, *_away_lines(found), *missing]
+
+
+def _away_lines(found: dict[str, Any]) -> list[str]:
+    """Return a line for each bookie that is away, and one more in a mass outage."""
+    lines = []
     for one in found["away"][:NAMED]:
         away_s = one["away_s"]
         gone = "retired" if one["retired"] else f"away for {away_s:,.0f} s" if away_s >= 1 else "away"
@@ -132,17 +139,21 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     lines += _more(len(found["away"]) - NAMED, "bookie")
     if found["mass_outage"]:
         lines.append("more than a quarter of the bookies are away: only ledgers with a single copy left are due")
-    if not found["missing_ledgers"]:
-        return [*lines, "no copy is missing"]
+    return lines
+
+
+def _missing_lines(found: dict[str, Any]) -> list[str]:
+    """Return how many copies are missing, then a line for each of the most urgent ledgers."""
     by_copies = ", ".join(
         f"{count:,} with {counted(int(left), 'copy', 'copies')} left"
         for left, count in sorted(found["ledgers_by_copies_left"].items(), key=lambda one: int(one[0]))
     )
-    lines.append(
+    total = (
         f"{counted(found['missing_ledgers'], 'ledger misses', 'ledgers miss')} copies ({by_copies}): "
         f"{counted(found['missing_entries'], 'entry', 'entries')}, about {size_text(found['missing_bytes'])}; due now: "
         f"{counted(found['due_ledgers'], 'ledger')}"
     )
+    lines = [total]
     for one in found["most_urgent"][:NAMED]:
         written = "; written still, its writer or recovery replaces them" if one["written"] else ""
         lines.append(
