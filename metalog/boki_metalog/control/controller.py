@@ -87,7 +87,13 @@ class Controller:
         self._policies = tuple(default_policies() if policies is None else policies)
         self._duties = tuple(duties)
         self._faults: dict[str, str] = {}
-        self._cluster = Cluster(
+        self._cluster = self._new_cluster(ledgers, rng)
+        self._election: Election
+
+    def _new_cluster(self, ledgers: Ledgers, rng: Random) -> Cluster:
+        """Return what the policies work on: its watch of the sequencers wakes the rounds."""
+        metadata, settings, token = self._metadata, self._settings, self.token
+        return Cluster(
             metadata=metadata,
             ledgers=ledgers,
             settings=settings,
@@ -96,7 +102,6 @@ class Controller:
             ),
             watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._process.wake.set, token=token),
         )
-        self._election: Election
 
     async def start(self, address: Address) -> Self:
         """Listens, lists itself and stands for election in the background. Raises SettingsError: cannot listen;
