@@ -390,6 +390,10 @@ class BookieLink:
             return
         if not isinstance(response, v2.ReadResponse):
             raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
+        self._read_answer(response)
+
+    def _read_answer(self, response: v2.ReadResponse) -> None:
+        """Resolve the oldest read of this entry that was sent, and send the next one. Raises ProtocolError: none is open."""
         key = (response.ledger_id, response.entry_id)
         if (future := self._single_reads.pop(key, None)) is not None:
             self._reads[key] = deque((_Read(future, None, sent=True),))
