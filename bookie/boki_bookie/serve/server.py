@@ -297,6 +297,10 @@ class BookieConnection:
             self._take_hold(request)
             return
         assert isinstance(request, v2.ReadRequest | v2.BatchReadRequest)
+        self._take_read(request)
+
+    def _take_read(self, request: Read) -> None:
+        """Sort a read into those that fence, those of one entry and those of a range, or refuse it."""
         if self._room() <= self._all_reads() or self._is_crowded():
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
             return
