@@ -150,31 +150,34 @@ class RunningTasks:
         return None if found is None else found[0]
 
     async def _body(self, command: Body, staged: StagedTransaction[Outcome] | None) -> None:
+        this = asyncio.current_task()
         try:
             ended = await self._run(command, staged)
         except NotBegun:
             assert isinstance(command, RunStep)
-            if self._tasks.get(command.key) is asyncio.current_task():
+            if self._tasks.get(command.key) is this:
                 del self._tasks[command.key], self._steps[command.key]
                 self._withdrawn(command.key, command.step)
             return
         except asyncio.CancelledError:
-            if self._tasks.get(command.key) is not asyncio.current_task():
+            if self._tasks.get(command.key) is not this:
                 raise
             name = command.step.name if isinstance(command, RunStep) else command.name
             error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
             ended = BodyEnded(command.key, failed(error))
         except NonDeterminism as unfit:
             ended = BodyEnded(command.key, failed(unfit), unfit=unfit)
+        except GeneratorExit:
+            raise  # this task is closed where its loop ended; a body's own GeneratorExit is an outcome
         except BaseException as error:
             if interrupted(error):
                 raise
-            if self._tasks.get(command.key) is asyncio.current_task():
+            if self._tasks.get(command.key) is this:
                 self._on_failed(
                     error if isinstance(error, Exception) else RuntimeError(f"a task raised {described(error)}")
                 )
             return
-        if self._tasks.get(command.key) is asyncio.current_task():
+        if self._tasks.get(command.key) is this:
             del self._tasks[command.key]
             self._steps.pop(command.key, None)
             if isinstance(command, RunTransaction) and isinstance(ended, ReadyTransaction):

@@ -130,7 +130,7 @@ class _Guarded:
         try:
             yield
         except BaseException as error:
-            if interrupted(error):
+            if interrupted(error) or isinstance(error, GeneratorExit):
                 raise
             self._pace.say(error=described(error), stack=stack_of(error))
 

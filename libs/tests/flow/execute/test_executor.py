@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Call, Worker, WorkflowBlocked
 from bokiflow.execute import body, executor, running_tasks
+from bokiflow.execute.running_tasks import RunningTasks
 from bokiflow.model import records
 from bokiflow.model.flow_events import PICKER, Ended, Signalled, Stepped
 from bokiflow.runtime.commands import RunStep
@@ -270,3 +271,15 @@ async def test_what_code_changes_in_place_is_not_what_its_history_has() -> None:
     assert ends == [words.split()] * 3
     assert len(runs) == 2 and runs[0] == runs[1] == ["plum", "body", "kiwi", "body"]
     assert [line for one in second for line in one["lines"]] == words.split()
+
+
+async def test_the_task_of_a_body_that_is_closed_after_its_loop_ended_ends() -> None:
+    tasks = RunningTasks.__new__(RunningTasks)
+
+    async def hangs(command: Any, staged: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    tasks._run = hangs  # type: ignore[method-assign]
+    running = tasks._body(cast(Any, None), None)
+    running.send(None)
+    await asyncio.to_thread(running.close)  # no loop runs there
