@@ -16,7 +16,7 @@ import msgspec
 from bokirsm.testing.errors import Diverged, Fault
 from bokirsm.testing.run import Program
 from bokirsm.testing.strategies import Decision
-from bokirsm.testing.witness import Witness, rerun, witness_of
+from bokirsm.testing.witness import FoundBy, Witness, rerun, witness_of
 
 Size: TypeAlias = tuple[int, int, int]
 
@@ -35,15 +35,9 @@ def shrunk(program: Program, witness: Witness, goes_on: Callable[[], bool]) -> W
         pass
     if search.best == witness.script:
         return witness
-    made = witness_of(
-        program,
-        search.best,
-        Fault(witness.kind, witness.place, witness.fault),
-        strategy=witness.strategy,
-        seed=witness.seed,
-        fair_from=witness.fair_from,
-        found_steps=witness.found_steps,
-    )
+    fault = Fault(witness.kind, witness.place, witness.fault)
+    by = FoundBy(witness.strategy, witness.seed, witness.fair_from, witness.found_steps)
+    made = witness_of(program, search.best, fault, by)
     return msgspec.structs.replace(made, test=witness.test)
 
 

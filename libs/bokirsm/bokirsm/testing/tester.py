@@ -16,7 +16,7 @@ from bokirsm.testing.mocks import Mock
 from bokirsm.testing.run import Program, Reached, Run
 from bokirsm.testing.shrink import shrunk
 from bokirsm.testing.strategies import Exhaustive, Strategy, portfolio
-from bokirsm.testing.witness import Witness, witness_of
+from bokirsm.testing.witness import FoundBy, Witness, witness_of
 
 ITERATIONS: Final = 1_000
 SECONDS: Final = 10.0
@@ -82,37 +82,57 @@ def run_tests(
     bounds = limits or Limits()
     chosen = list(strategies or portfolio())
     began_s = time.monotonic()
-    runs = steps = longest = 0
-    reached = set[Reached]()
-    witness = None
-    while runs < bounds.iterations and (runs == 0 or time.monotonic() - began_s < bounds.seconds):
-        strategy = chosen[(seed + runs) % len(chosen)]
-        strategy.begin(seed + runs)
-        run = Run(program, strategy)
-        try:
-            run.go()
-        except Fault as fault:
-            witness = witness_of(
-                program,
-                run.decisions,
-                fault,
-                strategy=strategy.name,
-                seed=seed + runs,
-                fair_from=strategy.fair_from,
-            )
-        runs, steps, longest = runs + 1, steps + run.steps, max(longest, run.steps)
-        reached |= run.reached
-        if witness is not None:
+    totals, witness = _Totals(), None
+    while totals.runs < bounds.iterations and (totals.runs == 0 or time.monotonic() - began_s < bounds.seconds):
+        number = seed + totals.runs
+        strategy = chosen[number % len(chosen)]
+        witness = _run_once(program, strategy, number, totals)
+        if witness is not None or _has_made_all(strategy):
             break
-        if isinstance(strategy, Exhaustive):
-            strategy.ended()
-            if strategy.complete:
-                break
     seconds = time.monotonic() - began_s
     if witness is not None and bounds.shrink_s > 0:
         witness = shrunk_within(program, witness, bounds.shrink_s)
     complete = any(strategy.complete for strategy in chosen)
-    return Report(runs, steps, seconds, longest, complete, frozenset(reached), missed(program, reached), witness)
+    return totals.report(program, seconds, complete, witness)
+
+
+class _Totals:
+    """The runs that were made, added up; see `Report`."""
+
+    def __init__(self) -> None:
+        self.runs = self.steps = self.longest = 0
+        self.reached: Final = set[Reached]()
+
+    def add(self, run: Run) -> None:
+        """Add a run that has ended."""
+        self.runs, self.steps, self.longest = self.runs + 1, self.steps + run.steps, max(self.longest, run.steps)
+        self.reached.update(run.reached)
+
+    def report(self, program: Program, seconds: float, complete: bool, witness: Witness | None) -> Report:
+        """Return the report of a test that made these runs."""
+        left = missed(program, self.reached)
+        return Report(self.runs, self.steps, seconds, self.longest, complete, frozenset(self.reached), left, witness)
+
+
+def _run_once(program: Program, strategy: Strategy, seed: int, totals: _Totals) -> Witness | None:
+    """Run a program once, as a strategy decides, and add the run to the totals. Return the witness of its fault, or None."""
+    strategy.begin(seed)
+    run = Run(program, strategy)
+    witness = None
+    try:
+        run.go()
+    except Fault as fault:
+        witness = witness_of(program, run.decisions, fault, FoundBy(strategy.name, seed, strategy.fair_from))
+    totals.add(run)
+    return witness
+
+
+def _has_made_all(strategy: Strategy) -> bool:
+    """End a run without a fault of a strategy. Return whether the strategy has made all runs that there are."""
+    if not isinstance(strategy, Exhaustive):
+        return False
+    strategy.ended()
+    return strategy.complete
 
 
 def shrunk_within(program: Program, witness: Witness, seconds: float) -> Witness:

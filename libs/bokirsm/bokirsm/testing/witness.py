@@ -123,47 +123,66 @@ def rerun(
     return Replayed(None, run.decisions, told, run.steps)
 
 
-def witness_of(
-    program: Program,
-    decisions: Sequence[Decision],
-    fault: Fault,
-    *,
-    strategy: str,
-    seed: int,
-    fair_from: int | None,
-    found_steps: int = 0,
-) -> Witness:
+class FoundBy(NamedTuple):
+    """The run that found a fault first.
+
+    Attributes:
+        strategy: the name of its strategy.
+        seed: of the strategy.
+        fair_from: promises that are not kept are faults from this step on; None: never.
+        steps: of the run; 0: those of the run that is repeated.
+    """
+
+    strategy: str
+    seed: int
+    fair_from: int | None
+    steps: int = 0
+
+
+def witness_of(program: Program, decisions: Sequence[Decision], fault: Fault, by: FoundBy) -> Witness:
     """Return the witness of a fault. The run is repeated, and has to find it again, unless the fault is that it makes choices of its own.
 
     Raises:
         Diverged: it does not.
     """
-    again = Replayed(fault, list(decisions), Story(), sum(one.kind == "run" for one in decisions))
-    found = "no fault"
-    try:
-        repeated = rerun(program, decisions, fault.kind, strict=True, fair_from=fair_from)
-        if repeated.fault is not None:
-            found = repeated.fault.text
-    except Diverged as diverged:
-        repeated, found = None, str(diverged)
-    if repeated is not None and repeated.fault is not None and repeated.fault.kind == fault.kind:
-        again = repeated
-    elif fault.kind != "uncontrolled":
-        raise Diverged(f"expected the run to find its fault again, found {found}. The fault was: {fault.text}")
+    repeated = _repeated(program, decisions, fault, by.fair_from)
+    steps = sum(one.kind == "run" for one in decisions)
+    again = repeated if repeated is not None else Replayed(fault, list(decisions), Story(), steps)
     assert again.fault is not None
     return Witness(
         program.app.name,
-        strategy,
-        seed,
+        by.strategy,
+        by.seed,
         again.fault.kind,
         again.fault.place,
         again.fault.text,
-        again.story.digest if again is repeated else "",
+        "" if repeated is None else repeated.story.digest,
         again.steps,
         [(one.kind, one.value) for one in again.decisions],
-        found_steps or again.steps,
-        fair_from,
+        by.steps or again.steps,
+        by.fair_from,
     )
+
+
+def _repeated(program: Program, decisions: Sequence[Decision], fault: Fault, fair_from: int | None) -> Replayed | None:
+    """Repeat the run of a fault, and return it; None if it does not find the fault again since it makes choices of its own.
+
+    Raises:
+        Diverged: it does not find the fault again, though the fault is not that it makes choices of its own.
+    """
+    found = "no fault"
+    try:
+        repeated = rerun(program, decisions, fault.kind, strict=True, fair_from=fair_from)
+    except Diverged as diverged:
+        found = str(diverged)
+    else:
+        if repeated.fault is not None:
+            if repeated.fault.kind == fault.kind:
+                return repeated
+            found = repeated.fault.text
+    if fault.kind == "uncontrolled":
+        return None
+    raise Diverged(f"expected the run to find its fault again, found {found}. The fault was: {fault.text}")
 
 
 def replay(program: Program, witness: Witness) -> Replayed:
