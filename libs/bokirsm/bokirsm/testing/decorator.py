@@ -131,27 +131,41 @@ def rsm_test(
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
-        program = main if main is not None else function
-        if not inspect.iscoroutinefunction(program):
-            raise InvalidArgument(
-                f"expected a program `async def {program.__name__}(rsm)`, found a function that is not async"
-            )
+        program = _async(main if main is not None else function)
         subject = Program(app, program, tuple(monitors), dict(mocks or {}), steps, leaks)
-        name = f"{function.__module__}:{function.__qualname__}"
         then = function if main is not None else None
-        test = RsmTest(subject, Limits(iterations, seconds), name, seed, strategies, then)
-
-        def run(pytestconfig: Any = None) -> None:
-            test.run(pytestconfig)
-
-        run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
-        run.__doc__ = function.__doc__
-        parameter = inspect.Parameter("pytestconfig", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        run.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]  # a fixture, which has no default
-        run.rsm_test = test  # type: ignore[attr-defined]  # `boki rsm test` finds the test by it
-        return run
+        test = RsmTest(subject, Limits(iterations, seconds), _name_of(function), seed, strategies, then)
+        return _pytest_function(function, test)
 
     return decorate
+
+
+def _async(program: Main) -> Main:
+    """Return a program, which has to be a coroutine function."""
+    if not inspect.iscoroutinefunction(program):
+        raise InvalidArgument(
+            f"expected a program `async def {program.__name__}(rsm)`, found a function that is not async"
+        )
+    return program
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a test, as `module:function`."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _pytest_function(function: Callable[..., Any], test: RsmTest) -> Callable[..., None]:
+    """Return the function that pytest calls to run a test. It looks like the function under `rsm_test`, apart from its arguments."""
+
+    def run(pytestconfig: Any = None) -> None:
+        test.run(pytestconfig)
+
+    run.__name__, run.__qualname__, run.__module__ = function.__name__, function.__qualname__, function.__module__
+    run.__doc__ = function.__doc__
+    parameter = inspect.Parameter("pytestconfig", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]  # a fixture, which has no default
+    run.rsm_test = test  # type: ignore[attr-defined]  # `boki rsm test` finds the test by it
+    return run
 
 
 def rsm_test_of(found: object, name: str) -> RsmTest:
