@@ -15,7 +15,7 @@ A handler that fails is a fault at once: a host would try it again, and give up.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -416,16 +416,7 @@ class Run:
         try:
             handled = handle(declaration, state, machine.volatile, work, world)
         except HandlerFailed as failed:
-            cause = failed.__cause__
-            if cause is not None and interrupted(cause):
-                raise cause from None
-            if isinstance(cause, (Diverged, Fault)):
-                raise cause from None
-            kind, event = declaration.cls.__name__, work.event or "its creation"
-            text = f"{kind} failed at {event} in state {state.state or declaration.start.name!r}: {failed}"
-            raise Fault("handler", f"{kind} {state.state} {event} {type(cause or failed).__name__}", text) from (
-                cause or failed
-            )
+            _raise_failure(declaration, state, work, failed)
         if checked is not None:
             self._check_again(checked, handled)
         self.reached.add(Reached(declaration.kind, state.state, work.event))
@@ -453,25 +444,25 @@ class Run:
             self._timed[machine.text] = machine
         else:
             self._timed.pop(machine.text, None)
-        work = found.work
-        if self._takers and work.event in self._observed and found.reaction is not Reaction.IGNORE:
-            self._notify(self._takers, "taken", work.event, work.body, machine)
+        if found.reaction is not Reaction.IGNORE:
+            self._tell_takers(machine, found.work)
         if self._announced:
             self._announce(machine)
-        for sent in commit.creates:
+        self._send(handled)
+        self._find(machine)
+        for reply in commit.replies:
+            self._answer(reply)
+        self._tell_committers(machine, state)
+
+    def _send(self, handled: Handled) -> None:
+        """Bring what a handler created and sent to inboxes, and its outputs to the mock machines of their plugins."""
+        for sent in handled.commit.creates:
             self.deliver(sent)
-        for sent in (*commit.sends, *handled.loose):
+        for sent in (*handled.commit.sends, *handled.loose):
             self.deliver(sent)
         for output in handled.beside.outputs:
             if output.plugin in self._mocks:  # else no mock machine stands for the plugin
                 self.deliver(Message(self._mocks[output.plugin], output.event, output.body))
-        self._find(machine)
-        for reply in commit.replies:
-            self._answer(reply)
-        if self._committers and machine.declaration is not None and not machine.is_mock:
-            seen = SeenMachine(machine.ref, machine.declaration, state)
-            for monitor in self._committers:
-                self._tell(monitor, monitor.committed, seen)
 
     # -- monitors
 
@@ -492,6 +483,18 @@ class Run:
             if isinstance(value, monitor.observes):
                 self._tell(monitor, getattr(monitor, method), value, machine.ref)
 
+    def _tell_takers(self, machine: TestedMachine, work: Work) -> None:
+        """Tell monitors that a machine took an event."""
+        if self._takers and work.event in self._observed:
+            self._notify(self._takers, "taken", work.event, work.body, machine)
+
+    def _tell_committers(self, machine: TestedMachine, state: MachineState) -> None:
+        """Tell monitors that a machine, which is no mock machine, has a new state."""
+        if self._committers and machine.declaration is not None and not machine.is_mock:
+            seen = SeenMachine(machine.ref, machine.declaration, state)
+            for monitor in self._committers:
+                self._tell(monitor, monitor.committed, seen)
+
     def _announce(self, machine: TestedMachine) -> None:
         assert self._announced is not None
         events = list(self._announced)
@@ -509,6 +512,19 @@ class Run:
             raise Fault(
                 "monitor", f"{name}.{method.__name__}", f"{name}.{method.__name__}: {error_text(error)}"
             ) from error
+
+
+def _raise_failure(declaration: Declaration, state: MachineState, work: Work, failed: HandlerFailed) -> NoReturn:
+    """Raise the fault of a handler that failed; an interruption, or what the tester itself raised in the handler, as it is."""
+    cause = failed.__cause__
+    if cause is not None and interrupted(cause):
+        raise cause from None
+    if isinstance(cause, (Diverged, Fault)):
+        raise cause from None
+    kind, event = declaration.cls.__name__, work.event or "its creation"
+    text = f"{kind} failed at {event} in state {state.state or declaration.start.name!r}: {failed}"
+    place = f"{kind} {state.state} {event} {type(cause or failed).__name__}"
+    raise Fault("handler", place, text) from (cause or failed)
 
 
 def _with(monitors: Sequence[Monitor], method: str) -> list[Monitor]:
