@@ -19,7 +19,7 @@ from boki_cli.options import CommandGroup, Invocation, command, flush, show_fact
 from boki_common.errors import UsageError
 
 if TYPE_CHECKING:
-    from bokirsm.testing import Report, RsmTest, Witness
+    from bokirsm.testing import Limits, Report, RsmTest, Witness
     from bokirsm.testing.witness import Replayed
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -31,55 +31,56 @@ _STRATEGIES = ("random", "probabilistic", "pct", "delay", "dfs")
 
 def register(group: CommandGroup) -> None:
     """Add the commands to the group `rsm`."""
-    for add in (_register_test, _register_replay, _register_shrink):
-        add(group)
+    command(group, "test", writes=False, short_help="Test machines by many schedules, without a server.")(_test)
+    command(group, "replay", writes=False, short_help="Repeat the run of a witness.")(_replay)
+    command(group, "shrink", writes=False, short_help="Make the run of a witness smaller.")(_shrink)
 
 
-def _register_test(group: CommandGroup) -> None:
-    @command(group, "test", writes=False, short_help="Test machines by many schedules, without a server.")
-    @_TEST
-    @click.option("--iterations", type=Whole(1), metavar="N", help="Runs, at most.  [default: those of the test]")
-    @click.option("--seconds", type=Whole(1), metavar="S", help="No run begins later.  [default: as of the test]")
-    @click.option("--seed", type=Whole(0), metavar="N", help="Seed of the first run.  [default: that of the test]")
-    @click.option("--strategy", type=click.Choice(_STRATEGIES), help="One strategy.  [default: as of the test]")
-    @click.option("--out", type=_FILE, metavar="FILE", help="Write the witness of a fault to FILE.")
-    def test(
-        invocation: Invocation,
-        test: str,
-        iterations: int | None,
-        seconds: int | None,
-        seed: int | None,
-        strategy: str | None,
-        out: Path | None,
-    ) -> int:
-        """Run a test until a run finds a fault, and print its story: each step, made small.
+@_TEST
+@click.option("--iterations", type=Whole(1), metavar="N", help="Runs, at most.  [default: those of the test]")
+@click.option("--seconds", type=Whole(1), metavar="S", help="No run begins later.  [default: as of the test]")
+@click.option("--seed", type=Whole(0), metavar="N", help="Seed of the first run.  [default: that of the test]")
+@click.option("--strategy", type=click.Choice(_STRATEGIES), help="One strategy.  [default: as of the test]")
+@click.option("--out", type=_FILE, metavar="FILE", help="Write the witness of a fault to FILE.")
+def _test(
+    invocation: Invocation,
+    test: str,
+    iterations: int | None,
+    seconds: int | None,
+    seed: int | None,
+    strategy: str | None,
+    out: Path | None,
+) -> int:
+    """Run a test until a run finds a fault, and print its story: each step, made small.
 
-        MODULE:FUNCTION is a function under `rsm_test`, or one that returns a `Program`, as Python finds it from here.
-        With --json an object with runs, steps, steps_per_second, complete,
-        missed (handlers that no run reached: class, state and event) and witness, which is null if no fault was found.
+    MODULE:FUNCTION is a function under `rsm_test`, or one that returns a `Program`, as Python finds it from here.
+    With --json an object with runs, steps, steps_per_second, complete,
+    missed (handlers that no run reached: class, state and event) and witness, which is null if no fault was found.
 
-        Exit code 1: a fault was found.
+    Exit code 1: a fault was found.
 
-        \b
-            boki rsm test test_bank:test_transfers --seconds 60 --out fault.json
-            boki rsm test test_bank:test_transfers --strategy dfs --json
-        """
-        from bokirsm.testing.strategies import strategies_of
+    \b
+        boki rsm test test_bank:test_transfers --seconds 60 --out fault.json
+        boki rsm test test_bank:test_transfers --strategy dfs --json
+    """
+    from bokirsm.testing.strategies import strategies_of
 
-        one = _named(test)
-        limits = one.limits
-        if iterations is not None or seconds is not None:
-            limits = limits._replace(
-                iterations=limits.iterations if iterations is None and seconds is None else iterations or sys.maxsize,
-                seconds=limits.seconds if seconds is None else seconds,
-            )
-        report = one.report(limits, one.seed if seed is None else seed, strategies_of(strategy) if strategy else None)
-        if report.witness is not None and out is not None:
-            _write(out, report.witness.json())
-        _show(invocation, one, report, out)
-        if report.witness is not None:
-            raise CheckFailed(f"a fault was found: {report.witness.fault.splitlines()[0]}")
-        return exit_codes.OK
+    one = _named(test)
+    limits = _within(one.limits, iterations, seconds)
+    report = one.report(limits, one.seed if seed is None else seed, strategies_of(strategy) if strategy else None)
+    if report.witness is not None and out is not None:
+        _write(out, report.witness.json())
+    _show(invocation, one, report, out)
+    if report.witness is not None:
+        raise CheckFailed(f"a fault was found: {report.witness.fault.splitlines()[0]}")
+    return exit_codes.OK
+
+
+def _within(limits: Limits, iterations: int | None, seconds: int | None) -> Limits:
+    """Return the limits of a test with those that the command names. One that names seconds alone has no limit of runs."""
+    if iterations is None and seconds is None:
+        return limits
+    return limits._replace(iterations=iterations or sys.maxsize, seconds=limits.seconds if seconds is None else seconds)
 
 
 def _show(invocation: Invocation, one: RsmTest, report: Report, out: Path | None) -> None:
@@ -106,23 +107,21 @@ def _show(invocation: Invocation, one: RsmTest, report: Report, out: Path | None
     flush()
 
 
-def _register_replay(group: CommandGroup) -> None:
-    @command(group, "replay", writes=False, short_help="Repeat the run of a witness.")
-    @_WITNESS
-    @_OTHER
-    def replay(invocation: Invocation, file: Path, test: str | None) -> int:
-        """Repeat the run of a witness, bit for bit, and print its story.
+@_WITNESS
+@_OTHER
+def _replay(invocation: Invocation, file: Path, test: str | None) -> int:
+    """Repeat the run of a witness, bit for bit, and print its story.
 
-        With --json the witness, with story and again: whether its fault is still there.
+    With --json the witness, with story and again: whether its fault is still there.
 
-        Exit code 1: the fault is still there. Exit code 2: the program has changed, so that the run cannot be repeated.
+    Exit code 1: the fault is still there. Exit code 2: the program has changed, so that the run cannot be repeated.
 
-        \b
-            boki rsm replay fault.json
-        """
-        witness = _read(file)
-        _told(invocation, witness, _replayed(_named(test or witness.test), witness))
-        return exit_codes.OK
+    \b
+        boki rsm replay fault.json
+    """
+    witness = _read(file)
+    _told(invocation, witness, _replayed(_named(test or witness.test), witness))
+    return exit_codes.OK
 
 
 def _replayed(one: RsmTest, witness: Witness) -> Replayed:
@@ -142,30 +141,28 @@ def _told(invocation: Invocation, witness: Witness, found: Replayed) -> None:
         raise CheckFailed(f"the fault is there: {found.fault.text.splitlines()[0]}")
 
 
-def _register_shrink(group: CommandGroup) -> None:
-    @command(group, "shrink", writes=False, short_help="Make the run of a witness smaller.")
-    @_WITNESS
-    @_OTHER
-    @click.option("--seconds", type=Whole(1), default=60, metavar="S", help="At most S seconds.", show_default=True)
-    @click.option("--out", type=_FILE, metavar="FILE", help="Write the result to FILE.  [default: over the first FILE]")
-    def shrink(invocation: Invocation, file: Path, test: str | None, seconds: int, out: Path | None) -> int:
-        """Look for a smaller run with the fault of a witness, and write its witness. Tests do so for five seconds.
+@_WITNESS
+@_OTHER
+@click.option("--seconds", type=Whole(1), default=60, metavar="S", help="At most S seconds.", show_default=True)
+@click.option("--out", type=_FILE, metavar="FILE", help="Write the result to FILE.  [default: over the first FILE]")
+def _shrink(invocation: Invocation, file: Path, test: str | None, seconds: int, out: Path | None) -> int:
+    """Look for a smaller run with the fault of a witness, and write its witness. Tests do so for five seconds.
 
-        With --json the witness.
+    With --json the witness.
 
-        \b
-            boki rsm shrink fault.json --seconds 300
-        """
-        from bokirsm.testing.tester import shrunk_within
+    \b
+        boki rsm shrink fault.json --seconds 300
+    """
+    from bokirsm.testing.tester import shrunk_within
 
-        witness = _read(file)
-        one = _named(test or witness.test)
-        found = shrunk_within(one.program, witness, seconds)
-        _write(out or file, found.json())
-        import msgspec
+    witness = _read(file)
+    one = _named(test or witness.test)
+    found = shrunk_within(one.program, witness, seconds)
+    _write(out or file, found.json())
+    import msgspec
 
-        show_facts(invocation, msgspec.to_builtins(found), f"{found.steps} steps, {witness.steps} before")
-        return exit_codes.OK
+    show_facts(invocation, msgspec.to_builtins(found), f"{found.steps} steps, {witness.steps} before")
+    return exit_codes.OK
 
 
 def _named(test: str) -> RsmTest:
