@@ -139,21 +139,19 @@ async def load(log: Log, partition: PartitionState, position: int, ref: str) -> 
             hole = str(error)
         else:
             if seqnum <= position:
-                waits = tuple((id, one) for id, one in partition.pending.items() if one.to == ref)
-                outputs = partition.outputs
-                return Machine(
-                    ref,
-                    state,
-                    waits,
-                    partition.faults.get(ref),
-                    tuple(outputs.of(ref)),
-                    outputs.failures_of(ref),
-                )
+                return _machine(partition, ref, state)
         position, states = await _load(log, partition.group, [partition.partition])
         partition = states[partition.partition]
     if hole:
         raise Lost(f"the log has not all of machine {ref}: {hole}")
     raise Trimmed(f"snapshots of {ref} were replaced during each of {ATTEMPTS} reads; try again")
+
+
+def _machine(partition: PartitionState, ref: str, state: MachineState | None) -> Machine:
+    """Return a machine with what its partition has of it: events that wait, its fault, and its outputs."""
+    waits = tuple((id, one) for id, one in partition.pending.items() if one.to == ref)
+    outputs = partition.outputs
+    return Machine(ref, state, waits, partition.faults.get(ref), tuple(outputs.of(ref)), outputs.failures_of(ref))
 
 
 async def _snapshot(log: Log, group: str, name: str) -> tuple[MachineState | None, int]:
