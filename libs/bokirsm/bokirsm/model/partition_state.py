@@ -113,31 +113,27 @@ def shares_of(events: Iterable[AnyEvent], size: int) -> Shares:
     """Return the shares of all partitions in a record of so many bytes."""
     events = list(events)
     shares: Shares = {}
-    total = 0
     for number, message in messages_of(events):
-        share = shares.setdefault(_place_of(message.to), Share())
-        share.messages.append((number, message))
-        share.size += (weight := size_of(message))
-        total += weight
+        _share_of(shares, message.to, size_of(message)).messages.append((number, message))
     for event in events:
         if isinstance(event, Decided):
-            share = shares.setdefault(_place_of(event.id), Share())
-            share.events.append(event)
+            _share_of(shares, event.id, weight_of(event)).events.append(event)
         elif isinstance(event, (Done, Undelivered)):
-            share = shares.setdefault(_place_of(f"{event.id}/"), Share())
-            share.reports.append(event)
-        else:
-            continue
-        share.size += (weight := weight_of(event))
-        total += weight
+            _share_of(shares, f"{event.id}/", weight_of(event)).reports.append(event)
     for emission in outputs_of(events):
-        share = shares.setdefault(_place_of(emission.machine), Share())
-        share.outputs.append(emission)
-        share.size += (weight := len(emission.output.body) + AROUND_BYTES)
-        total += weight
+        weight = len(emission.output.body) + AROUND_BYTES
+        _share_of(shares, emission.machine, weight).outputs.append(emission)
+    total = sum(share.size for share in shares.values())
     for share in shares.values():
         share.size, share.whole = size * share.size // total, size
     return shares
+
+
+def _share_of(shares: Shares, ref: str, weight: int) -> Share:
+    """Return the share of a machine's partition, after adding to its size the weight of an item that the caller adds to it."""
+    share = shares.setdefault(_place_of(ref), Share())
+    share.size += weight
+    return share
 
 
 def _place_of(ref: str) -> tuple[str, int]:
