@@ -1011,8 +1011,16 @@ class Lane:
         if len(here) < len(loose):
             away = (one for one in loose if not self._is_here(one))
             commit = msgspec.structs.replace(commit, sends=(*commit.sends, *away))
-        before = machine.state.state if machine.state is not None else ""
         sent = self._add(commit, found.item if isinstance(found.item, InboxMessage) else None, beside)
+        self._apply(machine, commit)
+        self._enqueue_own(sent)
+        for one in here:
+            self._enqueue(InboxMessage(one, UNRECORDED, 0))
+        return True
+
+    def _apply(self, machine: LaneMachine, commit: Commit) -> None:
+        """Apply a commit that is in the open record to its machine, which has taken the next item, and begin its timers."""
+        before = machine.state.state if machine.state is not None else ""
         if commit.k != DROPPED:
             assert machine.state is not None
             machine.state.apply(commit)
@@ -1020,10 +1028,6 @@ class Lane:
         machine.took(changed_state=commit.halted or (machine.state is not None and machine.state.state != before))
         for timer in commit.timers:
             self._begin_timer(machine.text, timer)
-        self._enqueue_own(sent)
-        for one in here:
-            self._enqueue(InboxMessage(one, UNRECORDED, 0))
-        return True
 
     def _is_here(self, message: Message) -> bool:
         """Return whether a message is to a machine of this lane whose partition is not being released."""
@@ -1318,29 +1322,39 @@ class Lane:
     async def _checkpoint_of(self, partitions: Sequence[int]) -> None:
         await self._load_touched(partitions)
         async with self._turn:
-            self._paused = True
-            try:
-                while self._records[0]:
-                    await self._append_first()
-                shots = await self._shots(
-                    [one for one in partitions if one in self._states and one not in self._closing]
-                )
-                touched = [text for shot in shots.partitions for text in shot.touched]
-                over = {text: self._state_of(text) for text in touched if self._machines[text].is_over}
-            finally:
-                self._paused = False
-                self._schedule()
+            shots, over = await self._shots_between_records(partitions)
             written = await self._writer.write(shots, dict(self._claims))
         self._forget_absent()
         if written:
-            for text, k in over.items():  # not those that have halted since: their snapshot is of before
-                if self._state_of(text) == k and self._machines[text].is_over:
-                    self._drop(text)
-            for shot in shots.machines:
-                if self._machines.get(shot.machine.text) is shot.machine:
-                    self._residents.written(shot.machine, shot.size)
-            self._shrink()
+            self._forget_written(shots, over)
             await self._writer.trim()
+
+    async def _shots_between_records(self, partitions: Sequence[int]) -> tuple[Shots, dict[str, int]]:
+        """Append what is open, and return what is to be written of partitions. Meanwhile no handler runs; the caller has the turn.
+
+        Returns:
+            The shots, and the number of the newest commit of each machine in them that has ended.
+        """
+        self._paused = True
+        try:
+            while self._records[0]:
+                await self._append_first()
+            shots = await self._shots([one for one in partitions if one in self._states and one not in self._closing])
+            touched = [text for shot in shots.partitions for text in shot.touched]
+            return shots, {text: self._state_of(text) for text in touched if self._machines[text].is_over}
+        finally:
+            self._paused = False
+            self._schedule()
+
+    def _forget_written(self, shots: Shots, over: Mapping[str, int]) -> None:
+        """Drop machines that have ended from memory, and others if it is short, after a checkpoint with their snapshots."""
+        for text, k in over.items():  # not those that have halted since: their snapshot is of before
+            if self._state_of(text) == k and self._machines[text].is_over:
+                self._drop(text)
+        for shot in shots.machines:
+            if self._machines.get(shot.machine.text) is shot.machine:
+                self._residents.written(shot.machine, shot.size)
+        self._shrink()
 
     def _forget_absent(self) -> None:
         """Drop machines that do not exist, or have halted as their snapshot says, from memory."""
