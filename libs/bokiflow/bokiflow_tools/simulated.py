@@ -64,20 +64,19 @@ class Program:
         self.store: Final = BokiStore(log, settings=StoreSettings(checkpoint_records=20))
         self.app: Final = App("office")
 
-        @self.app.step
-        async def price(order: str) -> int:
-            return len(order)
-
-        async def sell(tx: Transaction, order: str, cents: int) -> None:
-            tx[f"sale/{order}"].inc("times")
-            sold = await tx[HOT].get("cents", 0)
-            assert isinstance(sold, int)
-            tx[HOT].set("cents", sold + cents)
-
         @self.app.workflow
         async def pack(order: str) -> str:
             await asyncio.sleep(0.1)
             return f"box {order}"
+
+        self.pack: Final = pack
+        self._add_gifts()
+        self._add_deliveries()
+        if new:
+            self._add_new()
+
+    def _add_gifts(self) -> None:
+        """Add the transaction that wraps a gift: it calls a workflow that never ends, and gives it up."""
 
         @self.app.workflow
         async def ribbon() -> None:
@@ -91,18 +90,30 @@ class Program:
             except TimeoutError:
                 tx[f"plain/{order}"].inc("times")
 
+        self._wrap = wrap
+
+    def _add_deliveries(self) -> None:
+        """Add the workflow of an order: it packs and sells a box, and waits for the address."""
+
+        @self.app.step
+        async def price(order: str) -> int:
+            return len(order)
+
+        async def sell(tx: Transaction, order: str, cents: int) -> None:
+            tx[f"sale/{order}"].inc("times")
+            sold = await tx[HOT].get("cents", 0)
+            assert isinstance(sold, int)
+            tx[HOT].set("cents", sold + cents)
+
         @self.app.workflow
         async def deliver(order: str) -> str:
-            cents, box = await asyncio.gather(price(order), pack(order))
+            cents, box = await asyncio.gather(price(order), self.pack(order))
             await bokiflow.transact(self.store, sell, order, cents)
             if is_gift(order):
-                await bokiflow.transact(self.store, wrap, order)
+                await bokiflow.transact(self.store, self._wrap, order)
             return f"{box} to {await bokiflow.recv('address')}"
 
-        self.deliver: Final = deliver
-        self.pack: Final = pack
-        if new:
-            self._add_new()
+        self.deliver = deliver
 
     def _add_new(self) -> None:
         async def count(tx: Transaction, name: str) -> None:
