@@ -81,6 +81,8 @@ MAY_BLOCK: Final = (
     ("os.preadv", "/posix_disk.py", {"read_at_hand"}),
     # Importing a module the first time.
     ("os.listdir", "<frozen importlib._bootstrap_external>", {"_fill_cache"}),
+    # A small file of the package, where a page is made; pytest's loader reads those of packages that are its plugins.
+    ("io.BufferedReader.read", "/pages/assets.py", {"package_file"}),
     # A time zone that is named the first time: a small file of the machine.
     ("os.stat", "/bokiflow/model/cron.py", {"_zone"}),
     ("io.BufferedReader.read", "/bokiflow/model/cron.py", {"_zone"}),

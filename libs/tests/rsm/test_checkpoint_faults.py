@@ -41,7 +41,6 @@ def often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         defaults = Host.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "memory_bytes", 0)
-        monkeypatch.setitem(defaults, "inbox_bytes", 1)
     dropped: list[str] = []
     pop = Residents.pop
 
