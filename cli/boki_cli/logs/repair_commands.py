@@ -80,7 +80,7 @@ def audit(invocation: Invocation, metadata: str | None) -> int:
 
 
 async def leaders_status(parts: Parts) -> dict[str, Any]:
-    """What the leading controller says of repair, with its address. Raises Unreachable: no controller leads."""
+    """Return the status of repair of the leading controller, with its address. Raises Unreachable: no controller leads."""
     from boki_cli.facts.cluster_status import controllers_of
 
     controllers = await controllers_of(parts.metadata, timeout_s=ANSWER_S, token=parts.token)
@@ -99,7 +99,7 @@ async def leaders_status(parts: Parts) -> dict[str, Any]:
 
 
 def status_lines(found: dict[str, Any]) -> list[str]:
-    """What `status` prints."""
+    """Return the lines that `status` prints."""
     modes = {
         "ours": "makes missing copies anew",
         "observe": "only reports missing copies (controller.repair = ours makes them anew)",
@@ -123,7 +123,7 @@ def status_lines(found: dict[str, Any]) -> list[str]:
 
 
 def audit_lines(found: dict[str, Any]) -> list[str]:
-    """What an audit found."""
+    """Return the lines about an audit."""
     seen = f"{counted(found['ledgers'], 'ledger')} on {counted(found['bookies'], 'bookie')}"
     missing = _missing_lines(found) if found["missing_ledgers"] else ["no copy is missing"]
     return [seen, *_away_lines(found), *missing]

@@ -295,7 +295,7 @@ def encode_batch_read(
 
 
 def encode_hold(ledger_id: int, master_key: bytes, version: int) -> bytes:
-    """One whole hold frame."""
+    """Encode a hold request as a whole frame."""
     return _LENGTH.pack(_HOLD.size) + _HOLD.pack(VERSION, OP_HOLD, 0, master_key, ledger_id, version)
 
 
@@ -482,7 +482,7 @@ def encode_batch_read_response(
 
 
 def encode_hold_response(status: V2Status, ledger_id: int, version: int) -> bytes:
-    """One whole hold response frame."""
+    """Encode a response to a hold request as a whole frame."""
     return _WHOLE_RESPONSE.pack(_RESPONSE.size, VERSION, OP_HOLD, 0, status, ledger_id, version)
 
 

@@ -62,7 +62,7 @@ class Doorkeeper(Generic[G]):
         self._closed = False
 
     def close(self) -> None:
-        """Lets nobody in from now on."""
+        """Refuse every guest from now on."""
         self._closed = True
 
     def came(self, guest: G) -> None:

@@ -44,6 +44,7 @@ import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokiflow.tables.errors import ForeignWrite, TableBehind, TableRefused
+from bokilib.records.arguments import check_text
 from bokilib.records.codec import Json, JsonObject, check_json, copy_json
 from bokilib.records.events import Event, Picker
 
@@ -152,12 +153,8 @@ def check_key(key: str) -> str:
     Raises:
         InvalidArgument: it is not.
     """
-    fits = isinstance(key, str) and 0 < len(key) <= KEY_CHARS
-    if not fits or key != key.encode(errors="replace").decode():
-        found = repr(key)[:80]
-        raise InvalidArgument(
-            f"expected a key of 1 to {KEY_CHARS} characters that UTF-8 can encode, found {found}", found=found
-        )
+    if not 0 < len(check_text("a key", key)) <= KEY_CHARS:
+        raise InvalidArgument(f"expected a key of 1 to {KEY_CHARS} characters, found {key[:80]!r}", found=key[:80])
     return key
 
 

@@ -16,7 +16,7 @@ from bokilib.append.log import Log
 from bokilib.errors import AtomicTooLarge, PayloadHookFailed
 from bokilib.records.contribution import Contribution, joined
 from bokilib.records.events import encodable
-from bokilib.stacks import stack_of
+from bokilib.stacks import described, stack_of
 
 log = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Driver:
             log.error(
                 "sender ended by an error: the next item starts a new one",
                 task=self._name,
-                error=repr(error),
+                error=described(error),
                 stack=stack_of(error),
             )
 

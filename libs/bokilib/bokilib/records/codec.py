@@ -256,9 +256,8 @@ def _load_model(kind: type[Any], value: object) -> object:
     if not _is_model(kind):
         raise TypeError(f"{kind.__qualname__} is not supported")
     by_name = {"by_name": True} if _takes(kind.model_validate, "by_name") else {}
-    if hasattr(
-        kind, "model_validate_json"
-    ):  # a strict model takes a date from the text of JSON, and from no other text
+    # A strict model takes a date from the text of JSON, and from no other text.
+    if hasattr(kind, "model_validate_json"):
         return kind.model_validate_json(msgspec.json.encode(value), **by_name)
     return cast(type[_Model], kind).model_validate(value, **by_name)
 

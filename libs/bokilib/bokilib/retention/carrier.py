@@ -35,7 +35,7 @@ from bokilib.records.conflict_rules import Claim, Expected
 from bokilib.records.events import Picker, libraries_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.retention.trimmer import Trimmer
-from bokilib.stacks import stack_of
+from bokilib.stacks import described, stack_of
 
 EVERY_S: Final = 600.0
 PENDING: Final = 1_024
@@ -207,7 +207,7 @@ class Carrier:
             except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and the carrier continues
                 log.error(
                     "carrier round ended by a defect: old records stay, the next round retries",
-                    error=repr(error),
+                    error=described(error),
                     stack=stack_of(error),
                 )
             await asyncio.sleep(self._every_s)
