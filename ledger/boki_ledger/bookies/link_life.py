@@ -79,6 +79,8 @@ class LinkLife:
         self._poked = asyncio.Event()
         self._reads_at_tick = 0
         self._quiet_since = 0.0
+        self._logged: type[BokiError] | None = None
+        """Kind of error of the last failed attempt since a connection was made: each kind is logged once."""
 
     def want(self) -> None:
         """Somebody wants the link: it connects, unless it is at it."""
@@ -159,19 +161,26 @@ class LinkLife:
         except BokiError as error:
             known = self.error is not None
             self.error = error
-            if not known and isinstance(error, AccessError):
-                _log.warning("bookie not used", bookie_id=self._bookie, error=error)
-            elif not known:
-                _log.info("bookie unreachable", bookie_id=self._bookie, error=error)
+            self._log_failure(error)
             self._user.link_down(error, known=known)
             return False
         if connection.closed:
             return False
         self._lost = self._loop.create_future()
-        self._user.connection, self.error = connection, None
+        self._user.connection, self.error, self._logged = connection, None, None
         _log.info("bookie connected", bookie_id=self._bookie, peer=connection.peer)
         self._user.link_up()
         return True
+
+    def _log_failure(self, error: BokiError) -> None:
+        """Log that the bookie cannot be used, once for each kind of error until it can: reads try it again and again."""
+        if self._logged is type(error):
+            return
+        self._logged = type(error)
+        if isinstance(error, AccessError):
+            _log.warning("bookie not used", bookie_id=self._bookie, error=error)
+        else:
+            _log.info("bookie unreachable", bookie_id=self._bookie, error=error)
 
     def _stop_ticking(self) -> None:
         if self.ticking is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from dataclasses import replace
 
 import pytest
 from tests.bookies.wires import directory_with
 
+from boki_common import logs
 from boki_common.bookkeeper import auth, v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolError, Unreachable
@@ -171,3 +173,30 @@ async def test_a_bookie_whose_id_is_its_address_is_not_asked() -> None:
 async def test_what_is_no_answer_to_a_greeting_makes_no_link(answer: bytes | None, expected: type[BokiError]) -> None:
     error = await greeted(answer, timeout_s=0.05 if expected is CallTimeout else 10.0)
     assert isinstance(error, expected), error
+
+
+class OneRead(Greeting):
+    """Wants the link until an attempt has failed, as a read does that then asks another bookie."""
+
+    def link_down(self, error: BokiError, *, known: bool) -> None:
+        self.idle = True
+        super().link_down(error, known=known)
+
+
+async def test_a_bookie_that_is_down_is_logged_once() -> None:
+    lines = io.StringIO()
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    async with directory_with(BOOKIE, port) as directory:
+        user = OneRead()
+        life = user.life = LinkLife(BOOKIE, user, directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
+        for _ in range(3):
+            user.idle = False
+            with logs.configured(stream=lines):
+                life.want()
+                await asyncio.wait(
+                    [task for task in asyncio.all_tasks() if task.get_name() == f"link to bookie {BOOKIE}"]
+                )
+            assert isinstance(user.events.get_nowait(), Unreachable)
+    assert lines.getvalue().count("bookie unreachable") == 1, lines.getvalue()
