@@ -57,6 +57,16 @@ sdk cli/tests/records/test_append_command.py::test_batches_behind_a_failed_one_a
 -        if found != self.number:
 +        if found is None:
 
+a wait that an alarm cuts off goes on
+common common/tests/runtime/test_handover.py::test_a_wait_that_a_signal_cuts_off_is_cancelled
+-            future.cancel()  # without effect on one that ended; else a signal's handler raised an error here
++            pass
+
+what comes when its thread has gone is dropped
+common common/tests/runtime/test_handover.py::test_a_value_that_is_taken_when_its_thread_waits_no_more_is_for_the_next
+-            self._taken.extend(values)
++            self._taken.extend(values if not asyncio.current_task().cancelling() else ())
+
 an old answer about a writer counts
 sdk logbook/tests/sdk/test_writer.py::test_an_old_answer_about_a_writer_has_no_number_given_twice
 -        if asked != (numbers.stale, numbers.next_number) or numbers.undecided:

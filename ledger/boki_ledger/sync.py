@@ -15,14 +15,14 @@ Where `LedgerWriter.submit` refuses because its window is full, `submit` and `ap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final
 
 from boki_common.errors import ClosedError, Overloaded
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
-from boki_common.runtime.loop_thread import LoopThread, in_loop, waiting
+from boki_common.runtime.loop_thread import Handover, LoopThread, in_loop, waiting
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.runtime.token_file import read_token
@@ -188,29 +188,61 @@ class Reader:
         end = self._inner.last_entry if last is None else last
         if end < first and last is None:
             return iter(())
-        return _hopping(self._thread, self._inner, self._thread.do(lambda: self._inner.read_range(first, end)))
+        return _Entries(self._thread, self._inner, first, lambda start: self._inner.read_range(start, end))
 
     def follow(self, start: int, *, wait_s: float = 10.0) -> Iterator[tuple[int, memoryview]]:
-        return _hopping(self._thread, self._inner, self._thread.do(lambda: self._inner.follow(start, wait_s=wait_s)))
+        return _Entries(self._thread, self._inner, start, lambda start: self._inner.follow(start, wait_s=wait_s))
 
     close = waiting(LedgerReader.close)
 
 
-def _hopping(
-    thread: LoopThread, reader: LedgerReader, entries: AsyncIterator[tuple[int, memoryview]]
-) -> Iterator[tuple[int, memoryview]]:
-    """What the iterator brings, some entries at a time: as many as are known to come, and at least one."""
+class _Entries(Iterator[tuple[int, memoryview]]):
+    """Entries of an asynchronous iterator, some at a time. It goes on after an error, and after a wait that was cut off (Ctrl-C).
 
-    async def some() -> list[tuple[int, memoryview]]:
+    Args:
+        begin: makes the asynchronous iterator, from an entry on.
+    """
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        reader: LedgerReader,
+        first: int,
+        begin: Callable[[int], AsyncIterator[tuple[int, memoryview]]],
+    ) -> None:
+        self._reader = reader
+        self._begin = begin
+        self._following = first
+        """The entry after those that were handed over."""
+        self._entries: AsyncIterator[tuple[int, memoryview]] | None = thread.do(lambda: begin(first))
+        self._ended = False
+        self._handover = Handover[tuple[int, memoryview]](thread.run)
+
+    def __next__(self) -> tuple[int, memoryview]:
+        entry = self._handover.next(self._some)
+        if entry is None:
+            raise StopIteration
+        return entry
+
+    async def _some(self) -> list[tuple[int, memoryview]]:
+        """Return the next entries: as many as are known to come, and at least one; none at the end."""
+        if self._ended:
+            return []
+        if self._entries is None:
+            self._entries = self._begin(self._following)
         taken: list[tuple[int, memoryview]] = []
-        async for entry in entries:
-            taken.append(entry)
-            if len(taken) == ENTRIES_PER_HOP or entry[0] >= reader.last_entry:
-                break
+        try:
+            async for entry in self._entries:
+                taken.append(entry)
+                if len(taken) == ENTRIES_PER_HOP or entry[0] >= self._reader.last_entry:
+                    break
+        except BaseException:
+            self._entries = None  # a generator ends with an error that leaves it: another one reads them again
+            raise
+        if taken:
+            self._following = taken[-1][0] + 1
+        self._ended = not taken
         return taken
-
-    while taken := thread.run(some()):
-        yield from taken
 
 
 class Client:

@@ -16,6 +16,7 @@ from boki_common.errors import ClosedError, LedgerFenced, NoSuchLedger, Settings
 from boki_common.metadata.sqlite import SqliteStore
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.testing.cut_off import cut_off
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 
@@ -134,3 +135,18 @@ def test_an_address_that_is_none(uri: str) -> None:
     with pytest.raises(SettingsError, match="expected a metadata address"):
         boki_ledger.sync.connect("nonsense")
     assert not [one for one in threading.enumerate() if one.name == "boki_ledger.sync"]
+
+
+def test_a_wait_that_is_cut_off_loses_no_entry(uri: str) -> None:
+    with (
+        boki_ledger.sync.connect(uri) as client,
+        client.create() as writer,
+        client.open(writer.ledger_id, recover=False) as reader,
+    ):
+        entries = reader.follow(0)
+        for number in range(2):
+            with cut_off(client._thread.run):
+                next(entries)
+            writer.append(b"%d" % number)
+            entry_id, payload = next(entries)
+            assert (entry_id, bytes(payload)) == (number, b"%d" % number)

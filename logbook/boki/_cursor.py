@@ -78,7 +78,7 @@ class Cursor(AsyncIterator[Record | Gap]):
         that it is not `behind` any more.
         """
         if self._items:
-            self._position = max(self._position, min(self._followed.position, _place(self._items[0]) - 1))
+            self._position = max(self._position, min(self._followed.position, place(self._items[0]) - 1))
         else:
             self._position = self._followed.position
         return self._position
@@ -274,5 +274,5 @@ class Cursor(AsyncIterator[Record | Gap]):
         return call.result()
 
 
-def _place(item: Record | Gap) -> int:
+def place(item: Record | Gap) -> int:
     return item.first if isinstance(item, Gap) else item.seqnum

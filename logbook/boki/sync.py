@@ -6,7 +6,7 @@
 
 Same names, arguments, results and errors as the asynchronous classes, whose docstrings are the reference; each method
 here only runs its namesake and waits. One thread per client runs an event loop; any number of threads may use a client.
-Ctrl-C while waiting cancels the wait, and as everywhere it withdraws no append.
+What ends a wait from outside (Ctrl-C, an alarm's error) cancels it: it withdraws no append, and an iterator goes on without a loss.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from boki._arguments import ConsistencyName, Data, Expect, Tag
 from boki._reader import busy
 from boki._record import Gap, Record
 from boki_common.errors import ClosedError, DiskFull
-from boki_common.runtime.loop_thread import Caller, LoopThread, in_loop, waiting
+from boki_common.runtime.loop_thread import Caller, Handover, LoopThread, in_loop, waiting
 
 T = TypeVar("T")
 
-__all__ = ["Book", "Caller", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
+__all__ = ["Book", "Caller", "Client", "Cursor", "Handover", "RecordIterator", "Ticket", "Writer", "connect"]
 
 
 class Ticket:
@@ -59,24 +59,23 @@ class RecordIterator(Iterator[Record | Gap]):
     """Records and gaps of `Book.read`, in batches underneath."""
 
     def __init__(self, thread: LoopThread, records: boki.RecordIterator) -> None:
-        self._thread = thread
         self._records = records
-        self._batch: Iterator[Record | Gap] = iter(())
+        self._items = Handover[Record | Gap](thread.run)
         self._asking = threading.Lock()
 
     def __next__(self) -> Record | Gap:
-        record = next(self._batch, None)
-        return self._next_of_next_batch() if record is None else record
+        item = self._items.get()
+        if item is None:
+            item = self._next()
+        if item is None:
+            raise StopIteration
+        return item
 
-    def _next_of_next_batch(self) -> Record | Gap:
+    def _next(self) -> Record | Gap | None:
         if not self._asking.acquire(blocking=False):
             raise busy()
         try:
-            record = next(self._batch, None)  # another thread may have asked just before
-            if record is None:
-                self._batch = iter(self._thread.run(self._records.next_batch()))
-                record = next(self._batch)
-            return record
+            return self._items.next(self._records.next_batch)
         finally:
             self._asking.release()
 
@@ -87,16 +86,28 @@ class Cursor(Iterator[Record | Gap]):
     def __init__(self, thread: LoopThread, cursor: boki.Cursor) -> None:
         self._thread = thread
         self._inner = cursor
+        self._items = Handover[Record | Gap](thread.run)
 
     def __next__(self) -> Record | Gap:
-        item = self._thread.run(_next_of(self._inner))
+        item = self._items.next(self._next)
         if item is None:
             raise StopIteration
         return item
 
+    async def _next(self) -> list[Record | Gap]:
+        return [self._inner.pop()] if self._inner.ready or await self._inner.fill() else []
+
+    def next_batch(self) -> list[Record | Gap]:
+        """Return the next records and gaps as `boki.Cursor.next_batch`: one crossing to the client's thread for all of them."""
+        return self._items.batch(self._inner.next_batch)
+
     @property
     def position(self) -> int:
-        return self._thread.do(lambda: self._inner.position)
+        return self._thread.do(self._seen)
+
+    def _seen(self) -> int:
+        waiting = self._items.first
+        return self._inner.position if waiting is None else min(self._inner.position, _cursor.place(waiting) - 1)
 
     @property
     def tags(self) -> tuple[Tag, ...]:
@@ -110,12 +121,6 @@ class Cursor(Iterator[Record | Gap]):
     refresh = in_loop(_cursor.Cursor.refresh)
     add = in_loop(_cursor.Cursor.add)
     discard = in_loop(_cursor.Cursor.discard)
-    next_batch = waiting(_cursor.Cursor.next_batch)
-    """One crossing to the client's thread for all of them."""
-
-
-async def _next_of(cursor: boki.Cursor) -> Record | Gap | None:
-    return cursor.pop() if cursor.ready or await cursor.fill() else None
 
 
 class Writer:

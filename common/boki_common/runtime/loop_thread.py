@@ -9,8 +9,10 @@
         def __init__(self, thread, book): self._thread, self._inner = thread, book
         append = waiting(boki.Book.append)
 
-Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for. A coroutine may have plain functions
-run by the thread that waits for it (`serve`): bodies of users, which may be slow, and which find the thread's own data there.
+Any number of threads may use one. Whatever ends a wait from outside (Ctrl-C, an error that a signal handler raises) cancels the coroutine
+that is waited for. It may have ended just then, so what a coroutine takes for good, as iterators do, goes through a `Handover`. A coroutine
+may have plain functions run by the thread that waits for it (`serve`): bodies of users, which may be slow, and which find the thread's own
+data there.
 
 One that is dropped without `stop` is ended with a ResourceWarning, as any file or loop: the thread refers to
 its loop only, so it keeps no owner alive. In a forked child there is no thread: whatever is called there is refused.
@@ -24,10 +26,11 @@ import queue
 import threading
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
 
 from boki_common.errors import BokiError, ClosedError
 from boki_common.runtime import confined, forks
@@ -148,9 +151,8 @@ class LoopThread:
         future = self._begin(routine)
         try:
             return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        finally:
+            future.cancel()  # without effect on one that ended; else a signal's handler raised an error here
 
     def serve(self, routine: Callable[[Caller], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine in the loop and waits for it, as `run` does, and runs the functions that the coroutine gives to this thread."""
@@ -190,6 +192,61 @@ class LoopThread:
         if not self._running.elsewhere and not self._running.loop.is_closed():
             self._running.loop.call_soon_threadsafe(self._running.loop.stop)
             self._thread.join()
+
+
+class Handover(Generic[T]):
+    """Values that coroutines take for threads: those that are taken when no thread waits any more are for the next that asks.
+
+        self._items = Handover[Record](thread.run)
+        record = self._items.next(self._records.next_batch)      # None: there are no more
+
+    A method's `take` is a coroutine function that returns the next values, none if there are no more; its errors are raised.
+
+    Args:
+        run: runs a coroutine in the loop and waits for it.
+        single: let one coroutine take at a time, as iterators need: a cancelled one may not have ended when the next begins.
+    """
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, bool]], bool], *, single: bool = True) -> None:
+        self._run = run
+        self._single = asyncio.Lock() if single else None
+        self._taken: deque[T] = deque()
+
+    @property
+    def first(self) -> T | None:
+        """The value that the next call returns, if one is here."""
+        return self._taken[0] if self._taken else None
+
+    def get(self) -> T | None:
+        """Return the next value if one is here."""
+        try:
+            return self._taken.popleft()
+        except IndexError:
+            return None
+
+    def next(self, take: Callable[[], Coroutine[Any, Any, Sequence[T]]]) -> T | None:
+        """Return the next value: one that is here, or one that is taken now."""
+        while (value := self.get()) is None:
+            if not self._run(self._take(take)):
+                return self.get()
+        return value
+
+    def batch(self, take: Callable[[], Coroutine[Any, Any, Sequence[T]]]) -> list[T]:
+        """Return all values that are here; if there are none, those that are taken now."""
+        values = []
+        value = self.next(take)
+        while value is not None:
+            values.append(value)
+            value = self.get()
+        return values
+
+    async def _take(self, take: Callable[[], Coroutine[Any, Any, Sequence[T]]]) -> bool:
+        async with self._single or nullcontext():
+            if self._taken and self._single is not None:
+                return True  # of a call whose thread has gone
+            values = await take()
+            self._taken.extend(values)
+            return bool(values)
 
 
 def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:

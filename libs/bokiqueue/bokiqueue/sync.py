@@ -9,15 +9,16 @@
 
 Names, arguments, results and errors are those of the asynchronous classes, whose docstrings are the reference. A
 decision returns when the log has it. Any number of threads may use a queue and iterate over one consumer; each message
-goes to one of them.
+goes to one of them. A message that comes when its thread was interrupted (Ctrl-C, an alarm) goes to the next call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import boki
 import bokiqueue
@@ -107,6 +108,7 @@ class Consumer(_Face, Generic[T]):
         super().__init__(book)
         self.consumer: Final = found
         """The asynchronous consumer."""
+        self._messages = boki.sync.Handover[bokiqueue.Message[T]](book.run)
 
     @property
     def shards(self) -> list[int]:
@@ -125,12 +127,20 @@ class Consumer(_Face, Generic[T]):
         return self
 
     def __next__(self) -> Message[T]:
-        found = self._book.run(anext(self.consumer, None))
+        found = self._messages.next(self._take)
         if found is None:
             raise StopIteration
         return Message(self._book, found)
 
+    async def _take(self) -> list[bokiqueue.Message[T]]:
+        try:
+            return [await anext(self.consumer)]
+        except StopAsyncIteration:
+            return []
+
     def drain(self, finish_s: float = FINISH_S) -> bool:
+        while (message := self._messages.get()) is not None:  # its thread was interrupted and will not finish it
+            self._book.run(message.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None))
         return self._book.run(self.consumer.drain(finish_s))
 
 
@@ -141,6 +151,10 @@ class Queue(_Face, Generic[T]):
         super().__init__(book)
         self.queue: Final = found
         """The asynchronous queue."""
+        self._popped: Final = defaultdict[int | None, boki.sync.Handover[tuple[T]]](
+            lambda: boki.sync.Handover(book.run, single=False)
+        )
+        """Messages that were popped, by the shard that was asked for, as tuples, since a body may be None."""
         self.name: Final = found.name
         self.pushed: Final = found.pushed
 
@@ -271,7 +285,17 @@ class Queue(_Face, Generic[T]):
         return self._book.run(self.queue.redrive(most))
 
     def pop(self, *, timeout: float = 0.0) -> T:
-        return self._book.run(self.queue.pop(timeout=timeout))
+        return self._pop(None, lambda: self.queue.pop(timeout=timeout))
 
     def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
-        return self._book.run(self.queue.pop_from(shard, timeout=timeout))
+        return self._pop(shard, lambda: self.queue.pop_from(shard, timeout=timeout))
+
+    def _pop(self, shard: int | None, pop: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Pop a message, or return one whose thread was interrupted before it had it."""
+
+        async def take() -> list[tuple[T]]:
+            return [(await pop(),)]
+
+        found = self._popped[shard].next(take)
+        assert found is not None, "a pop returns a message or raises"
+        return found[0]

@@ -11,6 +11,7 @@ import boki.sync
 import bokiqueue.sync
 import bokistore.sync
 from boki_cli.testing.commands import memory_cluster
+from boki_common.testing.cut_off import cut_off
 from bokiqueue import QueueEmpty, StaleReceipt
 
 
@@ -88,3 +89,28 @@ def test_pop(book: boki.sync.Book) -> None:
     queue.push(1)
     queue.push(2)
     assert (queue.pop(timeout=1), queue.pop_from(0)) == (1, 2)
+
+
+def test_a_wait_that_is_cut_off_loses_no_message(book: boki.sync.Book) -> None:
+    jobs = bokiqueue.sync.Queue.open(book, "jobs", int, shards=1)
+    popped = bokiqueue.sync.Queue.open(book, "popped", int, mode="pop", shards=1)
+    with jobs.consume() as messages:
+        with cut_off(book.run):
+            next(messages)
+        jobs.push(1)
+        with next(messages) as message:
+            assert (message.body, message.attempt) == (1, 1)
+    with cut_off(book.run):
+        popped.pop(timeout=3_600)
+    popped.push(2)
+    assert popped.pop(timeout=3_600) == 2
+
+
+def test_a_message_of_a_thread_that_was_cut_off_holds_up_no_drain(book: boki.sync.Book) -> None:
+    jobs = bokiqueue.sync.Queue.open(book, "jobs", int, shards=1)
+    jobs.push(1)
+    with jobs.consume() as messages:
+        messages._messages._taken.extend(book.run(messages._take()))  # it came when its thread had gone
+        assert messages.drain(3_600)
+    with jobs.consume() as messages, next(messages) as message:
+        assert (message.body, message.attempt) == (1, 1)
