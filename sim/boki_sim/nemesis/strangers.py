@@ -94,6 +94,10 @@ def draw_strangers(numbers: random.Random, profile: str, *, seconds: float) -> l
     ]
 
 
+class _Exchanged(Exception):
+    """The token that a call showed was exchanged before its answer came: a slow network, or a server that was paused."""
+
+
 class Stranger:
     """One of them: `run` it as a process of its own."""
 
@@ -111,7 +115,7 @@ class Stranger:
             try:
                 async with asyncio.timeout(ANSWER_S * 4):
                     await visit(Address(node.host, PORTS[node.kind]))
-            except (*_SILENCE, TimeoutError) as error:
+            except (*_SILENCE, TimeoutError, _Exchanged) as error:
                 self._cluster.trace.add(self.process.name, "is not answered", type(error).__name__)
         self._cluster.loop.call_soon(self.process.kill, context=self._cluster.loop.outside.context)
 
@@ -215,22 +219,34 @@ class Stranger:
         ]
 
     async def _at_first(self, address: Address, call: Call, expected: type[BokiError] = Unauthenticated) -> None:
+        shown = self._token.shown
         peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
-        await self._refusal(peer, call, expected)
+        await self._refusal(peer, call, expected, shown=shown)
         peer.close()
 
     async def _greeted(self, address: Address, opcode: int, hello: bytes) -> MessagePeer:
+        shown = self._token.shown
         peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
-        await peer.call(opcode, hello, timeout_s=ANSWER_S)
+        try:
+            await peer.call(opcode, hello, timeout_s=ANSWER_S)
+        except Unauthenticated:
+            if self._token.shown != shown:
+                raise _Exchanged from None
+            raise
         return peer
 
-    async def _refusal(self, peer: MessagePeer, call: Call, *expected: type[BokiError]) -> None:
+    async def _refusal(
+        self, peer: MessagePeer, call: Call, *expected: type[BokiError], shown: str | None = None
+    ) -> None:
+        """Judge the answer to a call; `shown`: the token that the call shows, if it shows one."""
         name, opcode, body = call
         try:
             await peer.call(opcode, body, timeout_s=ANSWER_S)
         except _SILENCE:
             raise
         except BokiError as error:
+            if isinstance(error, Unauthenticated) and shown is not None and shown != self._token.shown:
+                raise _Exchanged from None
             wrong = "" if isinstance(error, expected) and error.definite else repr(error)
         else:
             wrong = "yes"
