@@ -67,6 +67,11 @@ common common/tests/runtime/test_handover.py::test_a_value_that_is_taken_when_it
 -            self._taken.extend(values)
 +            self._taken.extend(values if not asyncio.current_task().cancelling() else ())
 
+a backup needs no bookie for open ledgers
+cli cli/tests/cluster/test_backup_commands.py::test_what_is_wrong_is_named_and_nothing_is_adopted
+-            report.faults += _unrecoverable(int(ledger_id), metadata, found.keys())
++            pass
+
 an old answer about a writer counts
 sdk logbook/tests/sdk/test_writer.py::test_an_old_answer_about_a_writer_has_no_number_given_twice
 -        if asked != (numbers.stale, numbers.next_number) or numbers.undecided:

@@ -5,17 +5,18 @@ anything (docs/backup.md). Then
 - what a metalog entry of the backup names was durable before any bookie was copied: no entry that is ordered is missing;
 - a ledger that the metadata says is closed was closed before the bookies were copied: they have all its entries;
 - a ledger that it says is open is recovered when the backup is started, from what the bookies have: all that was acknowledged before
-  the copying began is there, and nothing that was not written;
+  the copying began is there, and nothing that was not written. That needs one bookie at least of each ack quorum of its last ensemble;
 - ledgers that were made behind the metadata are unknown to it. Their numbers must not be given again: bookies have entries of them.
 
 Checked: each bookie of the metadata is there, with all its directories, would start on them, and is not older than the metadata; each
-entry of each closed ledger has a copy. Nothing is changed, but that SQLite rolls back a transaction that was copied half-done.
+entry of each closed ledger, and of the ensembles of an open one that are over, has a copy, and each open one can be recovered. Nothing
+is changed, but that SQLite rolls back a transaction that was copied half-done.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Random
 from boki_common.runtime.posix_disk import PosixDisk
+from boki_ledger.rules.write_set import write_sets
 
 METADATA_NAME: Final = "metadata.db"
 DEPTH: Final = 3
@@ -130,6 +132,8 @@ async def check_backup(folder: Path, metadata: str | None, *, rng: Random, setti
             f"bookie {name} is not in the backup: its copies of entries are missing"
             for name in sorted(cookies.keys() - found.keys())
         ]
+        if cookies and not found:
+            report.faults.append(f"expected bookies {', '.join(sorted(cookies))}, found none in the backup")
         await _check_ledgers(store, found, report)
     return report
 
@@ -190,7 +194,7 @@ def _incomplete(found: Mapping[str, list[DirectoryCopy]]) -> list[str]:
 
 
 async def _check_ledgers(store: MetadataStore, found: Mapping[str, list[DirectoryCopy]], report: BackupReport) -> None:
-    """Look for the entries of all closed ledgers."""
+    """Look for the entries of all ledgers that were written before the copy."""
     layout = await read_layout(store)
     known = set()
     for ledger_id in await list_ledgers(store):
@@ -202,11 +206,15 @@ async def _check_ledgers(store: MetadataStore, found: Mapping[str, list[Director
             report.faults.append(f"ledger {ledger_id}: {error}")
             continue
         known.add(int(ledger_id))
-        if metadata.state is not LedgerState.CLOSED:
+        closed = metadata.state is LedgerState.CLOSED
+        if closed:
+            report.closed_ledgers += 1
+        else:
             report.open_ledgers += 1
-            continue
-        report.closed_ledgers += 1
-        copies = _copies_of(int(ledger_id), metadata, found)
+            report.faults += _unrecoverable(int(ledger_id), metadata, found.keys())
+        copies = _copies_of(
+            int(ledger_id), metadata, metadata.last_entry + 1 if closed else metadata.ensembles[-1][0], found
+        )
         report.entries += len(copies)
         report.fewer_copies += int(np.count_nonzero((copies < metadata.ack_quorum) & (copies > 0)))
         missing = np.flatnonzero(copies == 0).tolist()
@@ -224,15 +232,26 @@ async def _check_ledgers(store: MetadataStore, found: Mapping[str, list[Director
         )
     if report.fewer_copies:
         report.notes.append(
-            f"{report.fewer_copies} entries of closed ledgers have fewer copies than their ack quorum: boki ledger repair"
+            f"{report.fewer_copies} entries have fewer copies than their ack quorum: boki ledger repair"
         )
 
 
+def _unrecoverable(ledger_id: int, metadata: LedgerMetadata, found: Collection[str]) -> list[str]:
+    """Why an open ledger would not be recovered: acknowledged entries may be on bookies that are not in the backup alone."""
+    bookies = [str(bookie) for bookie in metadata.ensembles[-1][1]]
+    missing = sorted(set(bookies) - set(found))
+    for slots in write_sets(len(bookies), metadata.write_quorum):
+        if sum(bookies[slot] in missing for slot in slots) >= metadata.ack_quorum:
+            enough = f"{metadata.ack_quorum} of {', '.join(bookies[slot] for slot in slots)}"
+            gone = f"bookies {', '.join(missing)} are not in the backup"
+            return [f"open ledger {ledger_id} cannot be recovered: {gone}, and {enough} could acknowledge an entry"]
+    return []
+
+
 def _copies_of(
-    ledger_id: int, metadata: LedgerMetadata, found: Mapping[str, list[DirectoryCopy]]
+    ledger_id: int, metadata: LedgerMetadata, count: int, found: Mapping[str, list[DirectoryCopy]]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many bookies of the backup that may have each entry of a closed ledger do."""
-    count = metadata.last_entry + 1
+    """How many bookies of the backup that may have each of the first entries of a ledger do."""
     copies = np.zeros(count, np.int64)
     for name in sorted({str(bookie) for _, bookies in metadata.ensembles for bookie in bookies}):
         here = np.zeros(count + 1, np.int64)

@@ -120,6 +120,8 @@ def with_older_metadata(copy: Path, ended: Path) -> None:
         (with_a_damaged_segment, "bookie-1"),
         (without_an_index, "bookie-2"),
         (without_bookies, "no copy of"),
+        (without_bookies, "cannot be recovered"),
+        (without_bookies, "found none in the backup"),
         (with_an_older_bookie, "it was copied before the metadata"),
         (with_older_metadata, "the bookie was restarted after the metadata was copied"),
     ],
