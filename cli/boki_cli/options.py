@@ -305,8 +305,20 @@ def end_of_list(invocation: Invocation, count: int, nothing: str, *, check: bool
     flush()
     if count:
         return exit_codes.OK
+    if check:
+        return failed_check(invocation, nothing)
     invocation.say(nothing)
-    return exit_codes.CHECK_FAILED if check else exit_codes.OK
+    return exit_codes.OK
+
+
+def failed_check(invocation: Invocation, *sentences: str) -> int:
+    """Say why a check failed, on standard error, with --json as an error object, and return the exit code."""
+    if invocation.json:
+        _emit_error("CheckFailed", " ".join(sentences), exit_codes.CHECK_FAILED)
+    else:
+        for sentence in sentences:
+            click.echo(sentence, err=True)
+    return exit_codes.CHECK_FAILED
 
 
 def write_line(line: bytes) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from boki_cli import exit_codes
 from boki_cli.clients import connected
-from boki_cli.options import Invocation, show_facts
+from boki_cli.options import Invocation, failed_check, show_facts
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def run_on_workflow(invocation: Invocation, work: Callable[[], Coroutine[Any, An
         except NoSuchWorkflow as error:
             if not check:
                 raise
-            invocation.say(str(error))
-            return exit_codes.CHECK_FAILED
+            return failed_check(invocation, str(error))
 
     return process.run_command(checked)
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import click
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, show_facts, write_line
+from boki_cli.options import (
+    BOOK,
+    CHECK,
+    CommandGroup,
+    Invocation,
+    command,
+    end_of_list,
+    failed_check,
+    show_facts,
+    write_line,
+)
 from boki_cli.wording import time_text
 from boki_common.errors import InvalidArgument
 from boki_common.runtime import process
@@ -132,12 +142,13 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
                     else:
                         write_line(schedule_line(facts, worker).encode())
     code = end_of_list(invocation, count, f"There are no schedules of {place_text(book, group)}.", check=check)
-    if check and faults:
-        invocation.say(f"Overdue, or kept from starting anything: {', '.join(map(printable, faults))}.")
-    for how, ids in (("is blocked", firings["blocked"]), ("failed", firings["failed"])):
-        if check and ids:
-            invocation.say(f"The newest firing {how}, `boki flow show` says why: {', '.join(map(printable, ids))}.")
-    return exit_codes.CHECK_FAILED if check and (faults or any(firings.values())) else code
+    said = [f"Overdue, or kept from starting anything: {', '.join(map(printable, faults))}."] if faults else []
+    said += [
+        f"The newest firing {how}, `boki flow show` says why: {', '.join(map(printable, ids))}."
+        for how, ids in (("is blocked", firings["blocked"]), ("failed", firings["failed"]))
+        if ids
+    ]
+    return failed_check(invocation, *said) if check and said else code
 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:

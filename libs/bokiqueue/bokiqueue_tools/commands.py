@@ -24,6 +24,7 @@ from boki_cli.options import (
     Invocation,
     command,
     end_of_list,
+    failed_check,
     show_facts,
 )
 from boki_cli.wording import time_text
@@ -100,8 +101,7 @@ def _run(invocation: Invocation, work: Callable[[], Coroutine[Any, Any, int]], *
         except (NoSuchQueue, NoSuchGroup) as error:
             if not check:
                 raise
-            invocation.say(str(error))
-            return exit_codes.CHECK_FAILED
+            return failed_check(invocation, str(error))
 
     return process.run_command(checked)
 
@@ -167,8 +167,7 @@ def _register_stats(group: CommandGroup) -> None:
                 found = await queue.stats(consumers, at_ms=boki.SystemClock().now_ms())
             show_facts(invocation, stats_facts(found), *stats_lines(found))
             if check and found.mode == "consume" and not found.consumed:
-                invocation.say(consumers_line(found))
-                return exit_codes.CHECK_FAILED
+                return failed_check(invocation, consumers_line(found))
             return exit_codes.OK
 
         return _run(invocation, work, check=check)

@@ -16,7 +16,18 @@ import click
 from boki_cli import exit_codes, standard_streams
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CHECK, CONSISTENCY, CommandGroup, Invocation, command, end_of_list, flush, write_line
+from boki_cli.options import (
+    BOOK,
+    CHECK,
+    CONSISTENCY,
+    CommandGroup,
+    Invocation,
+    command,
+    end_of_list,
+    failed_check,
+    flush,
+    write_line,
+)
 from boki_cli.records.book_commands import until_stopped
 from boki_cli.wording import time_text
 from boki_common.errors import BokiError
@@ -266,8 +277,7 @@ def _register_diff(group: CommandGroup) -> None:
                 none = _no_such_object(name, book)
                 if not check:
                     raise none
-                invocation.say(str(none))
-                return exit_codes.CHECK_FAILED
+                return failed_check(invocation, str(none))
             _show_changes(invocation, changes)
             flush()
             return exit_codes.CHECK_FAILED if check and changes else exit_codes.OK

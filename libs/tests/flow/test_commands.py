@@ -113,9 +113,16 @@ def test_ls_says_that_there_is_nothing(run: Run) -> None:
     ):
         assert run("ls", *arguments) == (0, "", words)
         assert run("ls", *arguments, "--check") == (1, "", words)
-        assert run("ls", *arguments, "--check", "--json") == (1, "", "")
+        assert told(run("ls", *arguments, "--check", "--json"))
     assert run("ls", "--book", "shop", "--check").code == 0
     assert run("ls", "--book", "shop", "--before", "x").code == 2
+
+
+def told(failed: Outcome) -> str:
+    """Return why a check with --json failed."""
+    error = json.loads(failed.err)
+    assert (failed.code, failed.out, error["error"]) == (1, "", "CheckFailed")
+    return str(error["message"])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_a_workflow_that_is_not_there_is_said(run: Run, command: str, book: str,
     words = f"there is no workflow 'nobody': {hint}\n"
     assert run(*arguments) == (2, "", f"Error: {words}")
     assert run(*arguments, "--check") == (1, "", words)
-    assert run(*arguments, "--check", "--json") == (1, "", "")
+    assert f"{told(run(*arguments, '--check', '--json'))}\n" == words
 
 
 def test_check_of_a_workflow_that_is_there_is_good(run: Run) -> None:
@@ -149,7 +156,8 @@ def test_a_book_or_an_app_that_is_not_there_is_said(run: Run, command: tuple[str
     ):
         found = run(*command, *where)
         assert (found.code, found.err) == (0, words)
-        assert (run(*command, *where, "--check").code, run(*command, *where, "--check", "--json").err) == (1, "")
+        assert run(*command, *where, "--check") == (1, "", words)
+        assert f"{told(run(*command, *where, '--check', '--json'))}\n" == words
 
 
 def test_an_app_is_there_from_its_first_worker_on(url: str, run: Run) -> None:
@@ -272,7 +280,7 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
     none = ("resume", "--all", "--error", "NonDeterminism", "--book", "stuck")
     words = "No workflow of the book 'stuck' is blocked by NonDeterminism.\n"
     assert run(*none) == (0, "0 asked to try again\n", words)
-    assert run(*none, "--check", "--json") == (1, "", "")
+    assert told(run(*none, "--check", "--json"))
     resumed = run("resume", "x", "--book", "stuck").out
     assert resumed.startswith("asked to try again: no worker of this app is alive: w.")
     assert resumed.endswith(", and has left; the next one tries it\n")

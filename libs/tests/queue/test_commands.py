@@ -95,6 +95,14 @@ def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
 def test_lists_of_nothing_say_so_and_fail_a_check(book: boki.sync.Book, run: Run) -> None:
     assert run("ls") == (0, "", "There are no queues in the book 'shop'.\n")
     assert run("ls", "--check").code == 1
+    failed = run("ls", "--check", "--json")
+    assert (failed.code, failed.out, json.loads(failed.err)["message"]) == (
+        1,
+        "",
+        "There are no queues in the book 'shop'.",
+    )
+    missing = run("stats", "no", "--check", "--json")
+    assert (missing.code, json.loads(missing.err)["error"]) == (1, "CheckFailed")
     queue = bokiqueue.sync.Queue.open(book, "emails", object)
     assert run("peek", "emails") == (0, "", "No message of 'emails' waits for 'default', and none is in flight.\n")
     assert run("peek", "emails", "--check").code == 1

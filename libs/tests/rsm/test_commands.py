@@ -93,7 +93,8 @@ def test_ls_says_that_nothing_passes_its_filters(run: Run) -> None:
     words = "No machine of the book 'shop' matches the filters.\n"
     assert run("ls", "--class", "Unknown") == (0, "", words)
     assert run("ls", "--class", "Unknown", "--check") == (1, "", words)
-    assert run("ls", "--class", "Unknown", "--check", "--json") == (1, "", "")
+    failed = run("ls", "--class", "Unknown", "--check", "--json")
+    assert (failed.code, failed.out, json.loads(failed.err)["error"]) == (1, "", "CheckFailed")
     assert "the app 'shop' of the book 'shop'" in run("ls", "--app", "shop", "--state", "unknown").err
 
 
