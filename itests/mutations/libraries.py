@@ -1136,11 +1136,34 @@ sdk logbook/tests/sdk/test_client.py::test_books_with_named_writers_are_dropped_
 
 a consumer whose end is cancelled beats on
 bokiqueue libs/tests/queue/test_cancelled.py::test_whatever_is_cancelled_at_any_turn_others_get_all
+-        failed = await asyncio.shield(self._leaving)
++        failed = await self._leaving
+@@
+-            return await self._release_shards()
 -        finally:
 -            await self._end()
++            failed = await self._release_shards()
 +        except asyncio.CancelledError:
 +            raise
 +        await self._end()
++        return failed
+
+a block whose end is cancelled keeps its shards
+bokiqueue libs/tests/queue/test_cancelled.py::test_a_stop_that_is_cancelled_at_any_turn_releases_the_shards
+-        failed = await asyncio.shield(self._leaving)
++        failed = await self._leaving
+
+a drain of a consumer ends with its caller
+bokiqueue libs/tests/queue/test_cancelled.py::test_a_stop_that_is_cancelled_at_any_turn_releases_the_shards
+-            self._left_drains.add(drain)
++            drain.cancel()
+
+a drain of a handler ends with its caller
+bokiqueue libs/tests/queue/test_cancelled.py::test_a_stop_that_is_cancelled_at_any_turn_releases_the_shards
+-name="bokiqueue drain")
+-        return await asyncio.shield(drain)
++name="bokiqueue drain")
++        return await drain
 
 a handler that is cancelled again while it ends stays a member
 bokiqueue libs/tests/queue/test_cancelled.py::test_a_handler_that_ends_slowly_and_is_cancelled_again_leaves_its_group

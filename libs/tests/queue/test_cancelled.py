@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from bokistore import BokiStore, Transaction
 from libs.tests.queue.test_leaving import CutOff
 
 LEASE_S = 3.0
+HALF_DAY_S = 43_200.0
 TURNS = 400
 
 
@@ -213,3 +214,64 @@ async def test_handlers_of_a_member_taken_for_dead_are_stopped_whatever_it_does(
                 book.silent = book.refuses = False
                 if draining is not None:
                     await asyncio.wait([draining])
+
+
+async def drains_and_stays(at: Shop, began: asyncio.Event) -> None:
+    async with at.queue.consume(member_lease_s=HALF_DAY_S) as messages:
+        held = await anext(messages)
+        drain = asyncio.create_task(messages.drain(5))
+        began.set()
+        try:
+            await drain
+        except asyncio.CancelledError:
+            await let_pass(HALF_DAY_S)
+        assert not held.decided
+
+
+async def handles_and_drains(at: Shop, began: asyncio.Event) -> None:
+    handling = asyncio.Event()
+
+    @at.queue.handler(at.store, member_lease_s=HALF_DAY_S)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        handling.set()
+        await let_pass(HALF_DAY_S)
+
+    async with ship:
+        await handling.wait()
+        drain = asyncio.create_task(ship.drain(5))
+        began.set()
+        try:
+            await drain
+        except asyncio.CancelledError:
+            await let_pass(HALF_DAY_S)
+
+
+async def leaves(at: Shop, began: asyncio.Event) -> None:
+    async with at.queue.consume(member_lease_s=HALF_DAY_S) as messages:
+        await messages.has(2)
+        began.set()
+
+
+@pytest.mark.parametrize("program", [drains_and_stays, handles_and_drains, leaves])
+@in_virtual_time
+async def test_a_stop_that_is_cancelled_at_any_turn_releases_the_shards(
+    program: Callable[[Shop, asyncio.Event], Coroutine[None, None, None]],
+) -> None:
+    """The task that drains, or leaves, is cancelled so many turns later. Others had to wait for its lease, or for the end of its block."""
+    ended, at = False, 0
+    while not ended and at < TURNS:
+        async with shop() as found:
+            loop, began = asyncio.get_running_loop(), asyncio.Event()
+            running = asyncio.create_task(program(found, began))
+            await began.wait()
+            await turns(at)
+            ended = running.done()
+            running.cancel()
+            began_s = loop.time()
+            async with found.others.consume(who="other", member_lease_s=HALF_DAY_S) as messages, asyncio.timeout(60):
+                await messages.has(2)
+            assert loop.time() - began_s < 30, f"it was cancelled at turn {at}"
+            running.cancel()
+            await asyncio.wait([running])
+        at += 1
+    assert at > 20 or program is not leaves

@@ -12,6 +12,8 @@
   stops delivering, waits for the messages in flight, and appends a claim for no member. No message is delivered twice.
 - A member whose heartbeats do not arrive stops delivering before others take its shards, and its handlers are cancelled
   (`_guard`), also while it waits for the log, during a drain, and after an error that ended it.
+- A stop that has begun goes on though its caller is cancelled: a drain (`_drained`), and the end of the block (`_leave`).
+  Otherwise others would wait for shards of a member that beats and takes no messages.
 - However the block ends, the heartbeats and all tasks end (`_end`): a member that beats keeps its shards from others.
 - A message that is delivered while the member has no other is marked so until the member has a second one: if the
   process dies in between, the attempt failed.
@@ -162,7 +164,10 @@ class Consumer(Generic[T]):
         """True from the beginning of the block to its end."""
         self._tasks: list[asyncio.Task[None]] = []
         self._guarding: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[list[BaseException]] | None = None  # the end of the block
         self._ending: asyncio.Task[None] | None = None
+        self._left_drains: set[asyncio.Task[bool]] = set()
+        """Drains under way whose callers were cancelled."""
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
         self._draining = False
@@ -218,22 +223,28 @@ class Consumer(Generic[T]):
     ) -> None:
         """Release the shards, so that other members redeliver at once what is in flight.
 
-        If the log does not answer within `LEAVE_S`, or the caller is cancelled, redelivery waits for the member's lease.
+        If the log does not answer within `LEAVE_S`, redelivery waits for the member's lease. The end continues if the caller is cancelled.
         """
         check_here(self._loop)
         if not self._entered:
             return
         self._member_now = False
         self.wake()
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(), name="bokiqueue leaves")
+        failed = await asyncio.shield(self._leaving)
+        if failed and error is None:
+            raise failed[0]
+
+    async def _leave(self) -> list[BaseException]:
+        """Release the shards and end all tasks. Return the errors of shards that were not released."""
         tasks = [*self._tasks, *self._giving.values()]
         for task in tasks:
             task.cancel()
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._ready.clear()
-            failed = await self._release_shards()
-            if failed and error is None:
-                raise failed[0]
+            return await self._release_shards()
         finally:
             await self._end()
 
@@ -255,11 +266,14 @@ class Consumer(Generic[T]):
             for owner in list(self._owners.values()):
                 await owner.close()
             await self._follower.__aexit__(None, None, None)
+            for drain in self._left_drains:
+                drain.cancel()
+            await asyncio.gather(*self._left_drains, return_exceptions=True)
         finally:
             self._owners.clear()
             self._taking.clear()
             self._ready.clear()
-            self._ending = None
+            self._leaving = self._ending = None
             self._entered = False
             self.wake()
 
@@ -268,6 +282,8 @@ class Consumer(Generic[T]):
 
         Other members take a shard as soon as no handler here has a message of it. Iteration ends. Messages that wait in
         the prefetch or are not finished in time are redelivered by other members, without a failed attempt.
+
+        The drain continues if this call is cancelled, until the block ends.
 
         Args:
             finish_s: the seconds that handlers have.
@@ -285,6 +301,16 @@ class Consumer(Generic[T]):
         self._draining = True
         self._ready.clear()
         self.wake()
+        drain = asyncio.get_running_loop().create_task(self._drained(finish_s), name="bokiqueue drain")
+        try:
+            return await asyncio.shield(drain)
+        except asyncio.CancelledError:
+            self._left_drains.add(drain)
+            drain.add_done_callback(self._left_drains.discard)
+            raise
+
+    async def _drained(self, finish_s: float) -> bool:
+        """Tell the other members that this one leaves, and release the shards. Return True if all handlers finished."""
         ends = [*self._tasks, *self._giving.values()]
         for task in ends:
             task.cancel()
@@ -341,13 +367,13 @@ class Consumer(Generic[T]):
             self._not_released.pop(shard, None)
 
     async def _announce_leaving(self) -> None:
-        """Tell the other members to deal no more shards to this one."""
-        if self._failed is not None or self._leaves:
+        """Tell the other members to deal no more shards to this one, unless the log has it already."""
+        if self._failed is not None or self._leaves or not self._entered:
             return
-        self._leaves = True
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._members.leave()
+            self._leaves = True
         except (BokiError, TimeoutError) as error:
             log.warning(
                 "member leaves: heartbeat not appended, others take its shards after a lease",
@@ -377,7 +403,8 @@ class Consumer(Generic[T]):
         while len(self.shards) != count:
             if self._failed is not None:
                 raise self._failed
-            if not self._member_now or (self._draining and len(self.shards) < count):
+            ends = self._draining or not self._member_now
+            if ends and (len(self.shards) < count or not self._entered):  # else it still releases some
                 raise ClosedError(
                     f"consumer {self.who!r} of queue {self.found.config.queue!r} is not entered, or was drained: expected {count} shards,"
                     f" it has {len(self.shards)} and takes no more",

@@ -215,12 +215,20 @@ class Handler(Generic[T, X]):
         return error
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
-        """Take no new messages and let the running functions finish, as `Consumer.drain` does. `run` returns then."""
+        """Take no new messages and let the running functions finish, as `Consumer.drain` does. `run` returns then.
+
+        The drain continues if this call is cancelled.
+        """
         check_here(None)
         if self.consumer is None:
             return True
-        finished = await self.consumer.drain(finish_s)
-        if not finished:
+        drain = asyncio.get_running_loop().create_task(self._drained(self.consumer, finish_s), name="bokiqueue drain")
+        return await asyncio.shield(drain)
+
+    async def _drained(self, consumer: Consumer[T], finish_s: float) -> bool:
+        """Drain the consumer of this run, and cancel the functions that did not finish. Another run may have begun by then."""
+        finished = await consumer.drain(finish_s)
+        if not finished and self.consumer is consumer:
             await self._stop()
         return finished
 
