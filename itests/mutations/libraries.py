@@ -1344,8 +1344,30 @@ bokiqueue libs/tests/queue/test_redriving.py::test_letters_of_deleted_queues_are
 
 letters of deleted queues are left without a word
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_of_deleted_queues_are_passed_over_and_named
--        if redrive.left and redrive.moved < wanted:
-+        if False:
+-for queue, letters in sorted(redrive.left.items())}
++for queue, letters in ()}
+
+an error that cannot be shown hides the end of a member
+bokilib libs/tests/lib/follow/test_members.py::test_a_member_whose_error_cannot_be_shown_is_known_to_have_failed
+-member=self.name, error=described(error)
++member=self.name, error=repr(error)
+
+a wrong value that cannot be shown raises another error than the one that names it
+bokilib libs/tests/lib/test_stacks.py::test_a_value_that_cannot_be_shown_is_named_by_its_type
+-        return f"a value of type {type(value).__qualname__}, which cannot be shown"
++        raise
+
+letters go round in a circle of queues
+bokiqueue libs/tests/queue/test_redriving.py::test_letters_that_would_come_back_to_their_queue_are_refused
+-        if name in path or len(path) > LETTER_QUEUES:
++        if name in path:
++            break
++        if len(path) > LETTER_QUEUES:
+
+two changes together close a circle of queues of dead letters
+bokiqueue libs/tests/queue/test_redriving.py::test_of_changes_that_would_close_a_circle_together_one_is_refused
+-    return Contribution((), {tags.queue_config(one): snapshot for one in path[1:]})
++    return Contribution()
 
 a letter that dies among the letters forgets its first queue
 bokiqueue libs/tests/queue/test_redriving.py::test_a_letter_that_dies_among_the_letters_goes_back_to_its_first_queue
@@ -1354,8 +1376,8 @@ bokiqueue libs/tests/queue/test_redriving.py::test_a_letter_that_dies_among_the_
 
 a popped queue gets dead letters
 bokiqueue libs/tests/queue/test_redriving.py::test_a_popped_queue_is_refused_for_dead_letters
--    if found is not None and found.config.mode != "consume":
-+    if False:
+-        if found is not None and found.config.mode != "consume":
++        if False:
 
 delays run by a clock that is ahead of the log's
 bokiqueue libs/tests/queue/test_durable_times.py::test_a_delay_is_as_long_as_it_was_set_for_while_the_logs_time_stands_still

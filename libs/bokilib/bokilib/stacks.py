@@ -1,4 +1,4 @@
-"""Errors and stack traces of users' code as text, without the frames of Boki itself, for log lines and records. Pure.
+"""Values, errors and stack traces of users' code as text, without the frames of Boki itself, for errors, log lines and records. Pure.
 
 A frame belongs to Boki if its file is in a package of Boki, wherever that is installed. A trace without other frames is kept whole,
 since the fault may be in Boki.
@@ -14,6 +14,7 @@ from typing import Any, Final
 from boki_common.interruption import interrupted
 
 ERROR_CHARACTERS: Final = 2_000
+SHOWN_CHARACTERS: Final = 80
 STACK_CHARACTERS: Final = 8_000
 STACK_FRAMES: Final = 20
 _FRAME: Final = '  File "'
@@ -99,6 +100,22 @@ def described(error: BaseException) -> str:
             raise
         text = f"{type(error).__name__}, which cannot be shown"
     return printable(text, ERROR_CHARACTERS)
+
+
+def shown(value: object, most: int = SHOWN_CHARACTERS) -> str:
+    """Return `repr(value)` for the text of an error, or words in its place. It says how long the value is if it is cut.
+
+    Raises KeyboardInterrupt, as `described`.
+    """
+    try:
+        text = repr(value)
+    except BaseException as fault:  # as in `described`; and Python refuses to write integers of many thousand digits
+        if interrupted(fault):
+            raise
+        return f"a value of type {type(value).__qualname__}, which cannot be shown"
+    if not text.isascii():
+        text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= most else f"{text[:most]}… (cut: {len(text):,} characters)"
 
 
 def text_of(error: BaseException) -> str:

@@ -28,7 +28,6 @@ from bokiqueue.errors import (
     HandlerConflict,
     HandlerExited,
     HandlerTimeout,
-    LettersLeft,
     NoSuchGroup,
     NoSuchQueue,
     NotEntered,
@@ -43,7 +42,7 @@ from bokiqueue.manage.carrying import carried
 from bokiqueue.manage.inspection import Peeked, ShardStats, Stats
 from bokiqueue.model.events import Limits, Mode, Source
 from bokiqueue.push.copies import PushResult
-from bokiqueue.queue import Queue
+from bokiqueue.queue import Queue, Redriven
 
 __all__ = [
     "Consumer",
@@ -53,7 +52,6 @@ __all__ = [
     "HandlerTimeout",
     "Json",
     "JsonObject",
-    "LettersLeft",
     "Limits",
     "Message",
     "Mode",
@@ -67,6 +65,7 @@ __all__ = [
     "QueueEmpty",
     "Received",
     "Receiving",
+    "Redriven",
     "ResultTrimmed",
     "UnfitMessage",
     "ShardStats",

@@ -3,7 +3,7 @@
 BokiError
 ├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
 └── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, NotEntered (retryable), StaleReceipt, QueueEmpty,
-                    ResultTrimmed (applied), UnfitMessage (applied), LettersLeft (a NoSuchQueue, applied in part)
+                    ResultTrimmed (applied), UnfitMessage (applied)
 """
 
 from __future__ import annotations
@@ -44,17 +44,6 @@ class NotEntered(LogBookError):
 
 class NoSuchQueue(LogBookError):
     """No queue of this name exists in the book; `Queue.open` makes one."""
-
-
-class LettersLeft(NoSuchQueue):
-    """Dead letters could not be moved back, since the queues that they came from do not exist. All others were moved.
-
-    Attributes:
-        moved: the number of letters that were moved.
-        left: the number of letters left, by the name of the queue that they came from.
-    """
-
-    definite = False
 
 
 class StaleReceipt(LogBookError):

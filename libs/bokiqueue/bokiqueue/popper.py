@@ -152,7 +152,7 @@ class ShardPopper:
                 "checkpoint not made: a defect",
                 queue=self._place[0],
                 shard=self._place[1],
-                error=repr(error),
+                error=described(error),
                 stack=stack_of(error),
             )
 

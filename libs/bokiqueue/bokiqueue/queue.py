@@ -30,12 +30,13 @@ from bokilib.records.arguments import check_number, check_text
 from bokilib.records.codec import check_type
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import REWRITE_MS
+from bokilib.stacks import shown
 from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, check_store
 from bokiqueue.consume.messages import Message, check_lease
-from bokiqueue.errors import LettersLeft, QueueDiffers, WrongMode
+from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
 from bokiqueue.manage.carrying import deleted_marks, dropped_marks
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
@@ -116,7 +117,8 @@ class Queue(Generic[T]):
         Raises:
             QueueDiffers: the queue exists with other settings.
             WrongMode: the queue of dead letters is popped.
-            InvalidArgument: a setting is out of range, or messages of this type could not be restored from JSON.
+            InvalidArgument: a setting is out of range, messages of this type could not be restored from JSON, or dead letters would
+                go round in a circle of queues.
         """
         check_name(name, "queue")
         check_type(kind, f"queue {name!r}")
@@ -133,8 +135,6 @@ class Queue(Generic[T]):
         }
         given = {field: value for field, value in wanted.items() if value is not None}
         existing_one = await settings.find(log, name)
-        if existing_one is None:
-            await _check_takes_letters(log, dead_letter)
         found = existing_one or await settings.create(log, name, lambda start: _config(name, given, start))
         _check_same(found.config, given)
         with (
@@ -407,11 +407,10 @@ class Queue(Generic[T]):
             limits: as of `open`. None keeps the setting.
 
         Raises:
-            InvalidArgument: a setting is out of range.
+            InvalidArgument: a setting is out of range, or dead letters would go round in a circle of queues.
             WrongMode: the queue is popped, or that of dead letters.
         """
         self._check_mode("consume")
-        await _check_takes_letters(self.log, dead_letter)
         await self._change(lambda config: settings.with_limits(config, dead_letter, max_deliveries, limits))
         await _make_dead_letters(self.log, self._found.config)
 
@@ -466,30 +465,29 @@ class Queue(Generic[T]):
         await check_unopened(self.log, (await self._newest()).config, seqnum)
         await self._change(lambda config: settings.with_dropped(config, seqnum))
 
-    async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> int:
+    async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> Redriven:
         """Move the messages of a queue of dead letters back to the queues that they came from, each once, and return how many.
+
+        Letters whose queue does not exist are left: the result is an int whose `left` has their number for each such queue.
 
         Args:
             most: the most messages to move, by default as many as there are now.
             quiet_s: end after this time without a message: other consumers have the rest.
 
         Raises:
-            LettersLeft: letters are left whose queues do not exist; all others were moved.
             PartlyApplied: some were moved; the same call again moves the others.
             AppendUnknown: the last message may have been moved; the same call again moves those that were not.
         """
         check_seconds("quiet_s=", quiet_s)
         if most is not None and type(most) is not int:
-            raise InvalidArgument(f"expected most= to be a number of messages, found {most!r:.80}", found=most)
+            raise InvalidArgument(f"expected most= to be a number of messages, found {shown(most)}", found=most)
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
-            return 0
+            return Redriven(0)
         letters = Queue(self.log, await self._newest(), object, self._random)
         redrive = Redrive(self.log, lambda only: letters._consumer(only=only), self._random)
         await redrive.run(wanted, quiet_s)
-        if redrive.left and redrive.moved < wanted:
-            raise redrive.letters_left()
-        return redrive.moved
+        return Redriven(redrive.moved, {queue: len(letters) for queue, letters in sorted(redrive.left.items())})
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:
         self._found = await settings.change_existing(self.log, self.name, alter)
@@ -556,21 +554,6 @@ def _check_timeout(timeout: float) -> float:
     return timeout if timeout == math.inf else check_number("timeout= in seconds", timeout)
 
 
-async def _check_takes_letters(log: Log, name: str | None) -> None:
-    """Check that a queue that is named for dead letters is not popped: its letters could not be moved back.
-
-    Raises:
-        WrongMode: it is.
-    """
-    found = await settings.find(log, check_name(name, "queue")) if name else None
-    if found is not None and found.config.mode != "consume":
-        raise WrongMode(
-            f"expected dead_letter= to name a queue that is consumed, found {name!r}, which is popped",
-            expected="consume",
-            found=found.config.mode,
-        )
-
-
 async def _make_dead_letters(log: Log, config: Config) -> None:
     """Make the queue of dead letters that the settings name, if it does not exist."""
     if config.dead_letter is not None:
@@ -627,6 +610,27 @@ def is_dead_letter(item: Item) -> bool:
 def _first_id(source: Source) -> tuple[int, Id]:
     """Return the shard and the id of a dead letter in the queue that it came from."""
     return source.shard, Id(source.seqnum, source.number)
+
+
+class Redriven(int):
+    """The number of dead letters that a redrive moved.
+
+    Attributes:
+        left: the number of letters that it found and left, by the name of the queue that they came from, which does not exist.
+    """
+
+    left: Mapping[str, int]
+
+    def __new__(cls, moved: int, left: Mapping[str, int] | None = None) -> Redriven:
+        made = super().__new__(cls, moved)
+        made.left = {} if left is None else left
+        return made
+
+    def __repr__(self) -> str:
+        return f"Redriven({int(self)}, left={dict(self.left)})"
+
+    def __str__(self) -> str:
+        return str(int(self))
 
 
 class Redrive:
@@ -704,14 +708,3 @@ class Redrive:
             tx.add(self._producers[source.queue].part([item]))
         self.moved += 1
         return True
-
-    def letters_left(self) -> LettersLeft:
-        """Return the error for the letters that were left."""
-        left = {queue: len(letters) for queue, letters in self.left.items()}
-        listed = ", ".join(f"{count} of {queue!r}" for queue, count in sorted(left.items()))
-        return LettersLeft(
-            f"{self.moved} messages were moved, and dead letters are left whose queues do not exist: {listed}; open a queue of that name"
-            " and call again, or consume them",
-            moved=self.moved,
-            left=left,
-        )

@@ -11,6 +11,9 @@ though members from before may have missed that it was dropped. So:
 - The registration says up to where records of the group are of a former one (`Config.registered`). Readers of the
   group's streams skip them, also if the process that dropped the group did not trim them.
 - An owner reads the settings after its claim (`Checkpointing.load`): it fails if the group is not registered.
+- A queue of dead letters may have one itself, but no queue gets its own letters back: a message that fails everywhere would
+  go round without end. So a record that names a queue of dead letters expects the settings of all queues behind it to be
+  those that were read (`_letters_after`): of two changes that would close a circle together one is refused.
 - The deletion of a queue ends the owners of its first group in the same record, since a later queue of that name gets the
   messages that are pushed from the deletion on. (Of those of the first 254 shards: a record joins no more streams.)
 
@@ -34,7 +37,7 @@ from bokilib.append.log import Log
 from bokilib.errors import partly_applied
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution, joined
-from bokiqueue.errors import NoSuchGroup, NoSuchQueue
+from bokiqueue.errors import NoSuchGroup, NoSuchQueue, WrongMode
 from bokiqueue.model.events import PICKER, Config, Limits
 from bokiqueue.model.items import GROUP, check_name
 from bokiqueue.model.limit_rules import KEY_RATES, check_key_rate, check_limits
@@ -45,6 +48,8 @@ MAX_DELIVERIES: Final = 5
 """The default for a queue with dead letters. A queue without them has no limit: no acknowledged push is dropped."""
 DROPPED: Final = 256
 """The most dropped records in a queue's settings."""
+LETTER_QUEUES: Final = 16
+"""The most queues of dead letters behind a queue, each of the one before."""
 MARKS: Final = 512
 """The most trim marks in one command."""
 
@@ -107,16 +112,50 @@ async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config
 
     Raises:
         NoSuchQueue: there is no such queue.
+        InvalidArgument, WrongMode: they name a queue of dead letters that cannot get its letters, see `_letters_after`.
     """
     while True:
         found, snapshot = await _existing_at(log, queue)
         config = alter(found.config)
         if config == found.config:
             return found
+        named = config.dead_letter != found.config.dead_letter
         try:
-            return await _replace(log, config, snapshot)
-        except Conflict:
+            return await _replace(
+                log, config, snapshot, *([await _letters_after(log, config, snapshot)] if named else [])
+            )
+        except (Conflict, Trimmed):
             continue
+
+
+async def _letters_after(log: Log, config: Config, snapshot: int) -> Contribution:
+    """Return the expectation that the queues behind a queue of dead letters have the settings that they have as of a place.
+
+    Raises:
+        InvalidArgument: letters would go round in a circle of queues, or through too many.
+        WrongMode: one of them is popped: its letters could not be moved back.
+        Trimmed: their settings were changed since.
+    """
+    path, name = [config.queue], config.dead_letter
+    while name is not None:
+        if name in path or len(path) > LETTER_QUEUES:
+            where = " -> ".join(map(repr, [*path, name]))
+            wanted = (
+                f"dead_letter= to name a queue whose letters end somewhere, found {where}: what fails in each goes round without end"
+                if name in path
+                else f"up to {LETTER_QUEUES} queues of dead letters, each of the one before, found {where}"
+            )
+            raise InvalidArgument(f"expected {wanted}", expected=LETTER_QUEUES, found=[*path, name])
+        path.append(name)
+        found = await find(log, name, snapshot)
+        if found is not None and found.config.mode != "consume":
+            raise WrongMode(
+                f"expected dead_letter= to name a queue that is consumed, found {name!r}, which is popped",
+                expected="consume",
+                found=found.config.mode,
+            )
+        name = None if found is None else found.config.dead_letter
+    return Contribution((), {tags.queue_config(one): snapshot for one in path[1:]})
 
 
 async def _newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]:
@@ -141,15 +180,15 @@ async def _existing_at(log: Log, queue: str) -> tuple[VersionedConfig, int]:
     return found, snapshot
 
 
-async def _replace(log: Log, config: Config, snapshot: int, *ended: Contribution) -> VersionedConfig:
-    """Append settings that replace those as of a place, with claims that end owners.
+async def _replace(log: Log, config: Config, snapshot: int, *beside: Contribution) -> VersionedConfig:
+    """Append settings that replace those as of a place, with claims that end owners, or further expectations.
 
     Raises:
         Conflict: they were changed since.
     """
     tag = tags.queue_config(config.queue)
     own = Contribution((tag,), {tag: snapshot}, (config,))
-    seqnum = await log.append(joined([own, *ended]), settle=True)
+    seqnum = await log.append(joined([own, *beside]), settle=True)
     await trim_replaced(log, [(tag, seqnum)])
     return VersionedConfig(config, seqnum)
 
@@ -186,15 +225,19 @@ async def create(log: Log, queue: str, make: Callable[[int], Config]) -> Version
     Args:
         make: returns the settings of a queue whose messages are those from a seqnum on: above the deletion of an earlier
             queue of that name, below which records of its streams are trimmed. It may run several times.
+
+    Raises:
+        InvalidArgument, WrongMode: they name a queue of dead letters that cannot get its letters, see `_letters_after`.
     """
     while True:
         found, snapshot = await _newest_at(log, queue)
         if found is not None and not found.config.deleted:
             return found
         deletion = found.seqnum if found is not None else await _trimmed_up_to(log, queue, snapshot)
+        config = make(deletion + 1)
         try:
-            return await _replace(log, make(deletion + 1), snapshot)
-        except Conflict:
+            return await _replace(log, config, snapshot, await _letters_after(log, config, snapshot))
+        except (Conflict, Trimmed):
             continue
 
 

@@ -32,6 +32,7 @@ from bokiqueue.manage.inspection import Peeked, Stats
 from bokiqueue.model.events import Limits, Mode, Source
 from bokiqueue.model.items import GROUP
 from bokiqueue.push.copies import PushResult
+from bokiqueue.queue import Redriven
 
 __all__ = ["Consumer", "Message", "Queue"]
 
@@ -281,7 +282,7 @@ class Queue(_Face, Generic[T]):
     def purge(self, group: str = GROUP) -> None:
         self._book.run(self.queue.purge(group))
 
-    def redrive(self, most: int | None = None) -> int:
+    def redrive(self, most: int | None = None) -> Redriven:
         return self._book.run(self.queue.redrive(most))
 
     def pop(self, *, timeout: float = 0.0) -> T:

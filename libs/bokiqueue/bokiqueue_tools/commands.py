@@ -81,8 +81,7 @@ async def _opened(invocation: Invocation, book: str, name: str) -> AsyncIterator
             await settings.existing(log, name)
             yield await Queue.open(log, name, object)
         except NoSuchQueue as error:
-            missing = error.facts.get("queue", name)  # `redrive` may miss the queue that a dead letter came from
-            text = f"there is no queue {missing!r} in the book {book!r}; `boki queue ls --book {shlex.quote(book)}` lists its queues"
+            text = f"there is no queue {name!r} in the book {book!r}; `boki queue ls --book {shlex.quote(book)}` lists its queues"
             raise NoSuchQueue(text, **error.facts) from error
         except NoSuchGroup as error:
             groups = ", ".join(map(repr, error.facts["expected"])) or "none"
@@ -215,7 +214,7 @@ def _register_redrive(group: CommandGroup) -> None:
     def redrive(invocation: Invocation, name: str, book: str, limit: int | None) -> int:
         """Move messages of a queue of dead letters back to the queues that they came from. Each moves in one record, so once.
 
-        Messages that other consumers of the dead letters have are left to them.
+        Messages that other consumers of the dead letters have are left to them, and so are messages whose queue does not exist.
 
         \b
             boki queue redrive emails.dead --book shop
@@ -224,7 +223,13 @@ def _register_redrive(group: CommandGroup) -> None:
         async def work() -> int:
             async with _opened(invocation, book, name) as queue:
                 moved = await queue.redrive(limit)
-            show_facts(invocation, {"queue": name, "moved": moved}, f"{moved} messages moved back")
+            facts = {"queue": name, "moved": int(moved), "left": dict(moved.left)}
+            show_facts(invocation, facts, f"{moved} messages moved back")
+            for missing, count in moved.left.items():
+                invocation.say(
+                    f"{count} messages are left: they came from {missing!r}, and there is no queue of that name in the book {book!r}."
+                    " Make it and run this again, or consume them here."
+                )
             return exit_codes.OK
 
         return process.run_command(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bokilib.stacks import frames_of, is_ours, users_frames, users_traceback, without_our_frames
+from bokilib.stacks import frames_of, is_ours, shown, users_frames, users_traceback, without_our_frames
 
 OURS = """  File "/usr/lib/python3/site-packages/bokiqueue/consume/handlers.py", line 38, in run
     await self.body(message, tx)
@@ -96,3 +96,22 @@ async def test_a_coroutine_that_waits_shows_its_calls() -> None:
     assert [frame.name for frame in frames] == ["outer"] and frames_of(waiting, 0) == []
     assert users_frames(frames) == frames
     waiting.close()
+
+
+def test_a_value_in_the_text_of_an_error_is_short_and_says_that_it_was_cut() -> None:
+    assert shown("a" * 78) == repr("a" * 78)
+    assert shown("a" * 5_000) == f"'{'a' * 79}… (cut: 5,002 characters)"
+    assert shown("\ud800") == "'\\ud800'" and shown(b"k" * 9, 4) == "b'kk… (cut: 12 characters)"
+
+
+def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
+    class Secret:
+        def __repr__(self) -> str:
+            raise SystemExit(1)
+
+    class Odd:
+        def __repr__(self) -> str:
+            return "\ud800"
+
+    assert shown(10**5_000) == "a value of type int, which cannot be shown"
+    assert shown(Secret()).endswith("Secret, which cannot be shown") and shown(Odd()) == "\\ud800"

@@ -118,8 +118,22 @@ def test_dead_letters_are_shown_and_go_back(book: boki.sync.Book, run: Run) -> N
     assert "from emails: no such person" in run("peek", "dead").out
     assert json.loads(run("peek", "dead", "--json").out)["source"]["reason"] == "no such person"
     assert run("redrive", "dead") == (0, "1 messages moved back\n", "")
-    assert json.loads(run("redrive", "dead", "--json").out) == {"queue": "dead", "moved": 0}
+    assert json.loads(run("redrive", "dead", "--json").out) == {"queue": "dead", "moved": 0, "left": {}}
     assert [one.body for one in queue.peek()] == ["bad"]
+
+
+def test_letters_of_a_queue_that_is_gone_are_left_and_named(book: boki.sync.Book, run: Run) -> None:
+    """It said that the queue of dead letters does not exist."""
+    for name in ("emails", "gone"):
+        queue = bokiqueue.sync.Queue.open(book, name, object, shards=1, dead_letter="dead")
+        queue.push(name)
+        with queue.consume() as messages:
+            next(messages).give_up("no such person")
+    queue.delete()
+    code, out, err = run("redrive", "dead")
+    assert (code, out) == (0, "1 messages moved back\n")
+    assert "1 messages are left: they came from 'gone'" in err
+    assert json.loads(run("redrive", "dead", "--json").out)["left"] == {"gone": 1}
 
 
 def test_pause_resume_and_purge(book: boki.sync.Book, run: Run) -> None:

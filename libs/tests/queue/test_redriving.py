@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from boki.testing import MemoryCluster
-from boki_common.errors import Unreachable
+from boki_common.errors import InvalidArgument, Unreachable
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log, PartlyApplied
-from bokiqueue import LettersLeft, NoSuchQueue, Queue, WrongMode
+from bokiqueue import Queue, WrongMode
 from bokiqueue import queue as queue_module
 from libs.tests.queue.conftest import Another, queues_of, take
 
@@ -153,10 +153,11 @@ async def test_letters_of_deleted_queues_are_passed_over_and_named() -> None:
             await (await another(name)).delete()
         dead = await another("dead")
         assert await dead.redrive(1) == 1, "as many as were asked for"
-        with pytest.raises(LettersLeft, match=r"1 messages were moved.* 1 of 'gone', 2 of 'gone too'") as caught:
-            await dead.redrive()
-        assert (caught.value.moved, caught.value.left) == (1, {"gone": 1, "gone too": 2})
-        assert isinstance(caught.value, NoSuchQueue) and not caught.value.definite
+        moved = await dead.redrive()
+        assert (moved, moved.left) == (1, {"gone": 1, "gone too": 2})
+        assert (str(moved), repr(moved)) == ("1", "Redriven(1, left={'gone': 1, 'gone too': 2})")
+        again = await dead.redrive()
+        assert (again, again.left) == (0, moved.left), "a program that redrives each hour gets no error for them"
         assert (await (await another("here")).stats()).depth == 2
         assert sorted((one.body, one.attempts) for one in await dead.peek()) == [(1, 0), (3, 0), (4, 0)]
         await another("gone", shards=1)
@@ -174,9 +175,8 @@ async def test_more_letters_of_a_deleted_queue_than_a_prefetch_hold_none_back() 
         queue = await another("jobs", shards=1, dead_letter="dead")
         await _given_up(queue, "job")
         await gone.delete()
-        with pytest.raises(LettersLeft) as caught:
-            await (await another("dead")).redrive()
-        assert (caught.value.moved, caught.value.left) == (1, {"gone": 70})
+        moved = await (await another("dead")).redrive()
+        assert (moved, moved.left) == (1, {"gone": 70})
         assert (await queue.stats()).depth == 1
 
 
@@ -207,3 +207,49 @@ async def test_a_popped_queue_is_refused_for_dead_letters(another: Another) -> N
     assert (await another("jobs")).name == "jobs", "it was not made before"
     with pytest.raises(WrongMode, match="dead_letter="):
         await (await another("jobs")).change(dead_letter="popped")
+
+
+async def test_letters_that_would_come_back_to_their_queue_are_refused(another: Another) -> None:
+    """They went round at the speed of the log where each queue gives a message up after one attempt."""
+    last = await another("c")
+    await another("b", dead_letter="c", max_deliveries=1)
+    first = await another("a", dead_letter="b", max_deliveries=1)
+    for name in ("a", "b"):
+        with pytest.raises(InvalidArgument, match=f"'c' -> '{name}' -> .*'c': what fails in each goes round"):
+            await last.change(dead_letter=name)
+    with pytest.raises(InvalidArgument, match="another queue for dead letters"):
+        await another("new", dead_letter="new")
+    await first.change(dead_letter="c")
+    with pytest.raises(InvalidArgument, match="'c' -> 'a' -> 'c'"):
+        await last.change(dead_letter="a")
+    await first.change(dead_letter="")
+    await last.change(dead_letter="a")
+    await last.push("job")
+    async with last.consume() as messages:
+        await (await anext(messages)).give_up("broken")
+    assert [letter.body for letter in await first.peek()] == ["job"]
+
+
+async def test_of_changes_that_would_close_a_circle_together_one_is_refused(another: Another) -> None:
+    names = ["a", "b", "c"]
+    queues = [await another(name) for name in names]
+    behind = [*names[1:], names[0]]
+    changes = [queue.change(dead_letter=name) for queue, name in zip(queues, behind, strict=True)]
+    answers = await asyncio.gather(*changes, return_exceptions=True)
+    refused = [answer for answer in answers if answer is not None]
+    assert len(refused) == 1 and isinstance(refused[0], InvalidArgument) and "goes round" in str(refused[0])
+
+
+async def test_a_deleted_queue_cannot_be_made_again_so_that_letters_go_round(another: Another) -> None:
+    await another("a", dead_letter="b")
+    await (await another("b")).delete()
+    with pytest.raises(InvalidArgument, match="'b' -> 'a' -> 'b'"):
+        await another("b", dead_letter="a")
+    assert (await another("b")).name == "b", "it was not made before"
+
+
+async def test_queues_of_dead_letters_of_one_another_have_a_bound(another: Another) -> None:
+    for number in reversed(range(16)):
+        await another(str(number), shards=1, dead_letter=str(number + 1))
+    with pytest.raises(InvalidArgument, match="up to 16 queues of dead letters"):
+        await another("first", dead_letter="0")

@@ -34,7 +34,7 @@ from boki_common.logs import NAMED, get_logger
 from bokilib.append.log import Log, Read
 from bokilib.pauses import pauses
 from bokilib.ports import CursorPort
-from bokilib.stacks import stack_of
+from bokilib.stacks import described, stack_of
 
 Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
 
@@ -198,7 +198,7 @@ class _FollowedCursor:
             "follower ended: its cursor failed, its streams are not followed any more",
             tags=[tag for tag, _ in self.subscriptions.starts()][:NAMED],
             count=len(self.subscriptions),
-            error=repr(error),
+            error=described(error),
             stack="" if isinstance(error, BokiError) else stack_of(error),
         )
         self._failed(self, error)

@@ -26,6 +26,7 @@ from bokilib.records import tags
 from bokilib.records.arguments import check_number, check_text
 from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event, Picker
+from bokilib.stacks import described
 
 NAMES_BYTES: Final = 1024
 """Bytes of names in a heartbeat, at most."""
@@ -136,7 +137,7 @@ class Members:
         self.failed = error
         self.stop()
         log.error(
-            "member stopped: others will take it for dead", group=self._group, member=self.name, error=repr(error)
+            "member stopped: others will take it for dead", group=self._group, member=self.name, error=described(error)
         )
         self._changed()
 
@@ -267,7 +268,7 @@ class Members:
                     "heartbeats unreadable: the member retries, and takes no other for dead meanwhile",
                     group=self._group,
                     member=self.name,
-                    error=repr(error),
+                    error=described(error),
                 )
             await asyncio.sleep(pause.next())
             self._listen()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import isfinite
 
 from boki_common.errors import InvalidArgument
+from bokilib.stacks import shown
 
 
 def check_text(what: str, found: object) -> str:
@@ -19,13 +20,13 @@ def check_text(what: str, found: object) -> str:
     """
     if not isinstance(found, str):
         raise InvalidArgument(
-            f"expected {what} that is text (str), found {found!r:.80} ({type(found).__name__})", found=found
+            f"expected {what} that is text (str), found {shown(found)} ({type(found).__name__})", found=found
         )
     try:
         found.encode()
     except UnicodeEncodeError as fault:
         raise InvalidArgument(
-            f"expected {what} that UTF-8 can encode, found {found[:80]!a}", found=repr(found[:80])
+            f"expected {what} that UTF-8 can encode, found {shown(found)}", found=shown(found)
         ) from fault
     return found
 
@@ -38,7 +39,7 @@ def check_number(what: str, found: object) -> float:
     """
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise InvalidArgument(
-            f"expected {what} that is a number (int or float), found {found!r:.80} ({type(found).__name__})",
+            f"expected {what} that is a number (int or float), found {shown(found)} ({type(found).__name__})",
             found=found,
         )
     try:
@@ -46,5 +47,5 @@ def check_number(what: str, found: object) -> float:
     except OverflowError:  # an int beyond all floats
         finite = False
     if not finite:
-        raise InvalidArgument(f"expected {what} that is a finite number, found {found!r:.80}", found=repr(found)[:80])
+        raise InvalidArgument(f"expected {what} that is a finite number, found {shown(found)}", found=shown(found))
     return found

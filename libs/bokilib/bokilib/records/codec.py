@@ -24,7 +24,7 @@ import msgspec
 from boki_common.errors import InvalidArgument
 from boki_common.interruption import interrupted
 from bokilib.errors import NotEncodable
-from bokilib.stacks import described, text_of
+from bokilib.stacks import described, shown, text_of
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 JsonObject: TypeAlias = dict[str, Json]
@@ -72,11 +72,11 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
         try:
             cast(str, value).encode()
         except UnicodeEncodeError as fault:
-            raise NotEncodable(f"expected text that UTF-8 can encode, found {value!r:.80}") from fault
+            raise NotEncodable(f"expected text that UTF-8 can encode, found {shown(value)}") from fault
         return cast(str, value)
     if kind is int:
         if not INT_MIN <= cast(int, value) <= INT_MAX:
-            raise NotEncodable(f"expected integers of 64 bits, found {value}; store it as text")
+            raise NotEncodable(f"expected integers of 64 bits, found {shown(value)}; store it as text")
         return cast(int, value)
     if kind is float:
         if not math.isfinite(cast(float, value)):
@@ -91,7 +91,7 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
     if kind is dict:
         for key, item in cast(dict[object, object], value).items():
             if type(key) is not str:
-                raise _KeyIsNoText(f"expected keys that are text, found {key!r:.80}")
+                raise _KeyIsNoText(f"expected keys that are text, found {shown(key)}")
             check_json(key)
             check_json(item, depth - 1)
         return cast(Json, value)
@@ -203,9 +203,9 @@ def _with_text_keys(plain: Any, depth: int) -> Any:
         try:
             (text,) = msgspec.to_builtins({key: None}, str_keys=True)
         except (TypeError, ValueError) as fault:
-            raise NotEncodable(f"expected keys that can be text, found {key!r:.80}") from fault
+            raise NotEncodable(f"expected keys that can be text, found {shown(key)}") from fault
         if text in made:
-            raise NotEncodable(f"expected keys that differ as text, found {text!r:.80} twice, once as another type")
+            raise NotEncodable(f"expected keys that differ as text, found {shown(text)} twice, once as another type")
         made[text] = _with_text_keys(item, depth - 1)
     return made
 
@@ -278,7 +278,7 @@ def _difference(given: Any, back: Any, where: str) -> str | None:
     if isinstance(given, dict) and isinstance(back, dict):
         if given.keys() != back.keys():
             return None if len(given) == len(back) and not all(isinstance(key, str) for key in given) else where
-        pairs = [(f"{where}[{key!r:.40}]", item, back[key]) for key, item in given.items()]
+        pairs = [(f"{where}[{shown(key, 40)}]", item, back[key]) for key, item in given.items()]
     elif isinstance(given, (list, tuple)) and isinstance(back, (list, tuple)):
         if len(given) != len(back):
             return where

@@ -22,6 +22,7 @@ from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokilib.errors import AtomicTooLarge, WrongBook
 from bokilib.records.events import Event
 from bokilib.records.isolation import lowest
+from bokilib.stacks import shown
 
 ATOMIC_BYTES: Final = MIB // 2
 ONE_BOOK: Final = "what commits in one record is in one book; open all of it on one Log: `Queue.open(store.log, …)`, `Flow(app, store.log)`"
@@ -166,7 +167,7 @@ def _check_same(origin: Origin, book: BookIdentity | None) -> None:
 
 
 def _no_contribution(part: object) -> InvalidArgument:
-    found = f"found {type(part).__name__} {part!r:.80}"
+    found = f"found {type(part).__name__} {shown(part)}"
     if inspect.iscoroutine(part):
         found = f"found a coroutine of {part.__qualname__!r}, which was not run"
         if inspect.getcoroutinestate(part) == inspect.CORO_CREATED:

@@ -32,6 +32,7 @@ import xxhash
 
 from boki_common.errors import InvalidArgument
 from boki_common.limits import TAG_NAME_BYTES
+from bokilib.stacks import shown
 
 DIRECTORY_BUCKETS: Final = 16
 PARTITIONS: Final = 64
@@ -46,7 +47,7 @@ def _utf8(name: str) -> bytes:
         return name.encode()
     except UnicodeEncodeError as fault:
         raise InvalidArgument(
-            f"expected a name that UTF-8 can encode, found {name[:80]!a}", found=repr(name[:80])
+            f"expected a name that UTF-8 can encode, found {shown(name)}", found=shown(name)
         ) from fault
 
 

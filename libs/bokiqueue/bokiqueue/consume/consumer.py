@@ -48,6 +48,7 @@ from bokilib.partitions.rounds import Rounds
 from bokilib.records import tags
 from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
+from bokilib.stacks import described
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
 from bokiqueue.errors import NotEntered
@@ -353,7 +354,7 @@ class Consumer(Generic[T]):
                 queue=self.found.config.queue,
                 who=self.who,
                 shards=kept,
-                error=repr(failed[0]) if failed else f"the log did not answer for {LEAVE_S} s",
+                error=described(failed[0]) if failed else f"the log did not answer for {LEAVE_S} s",
             )
         return failed
 
@@ -379,7 +380,7 @@ class Consumer(Generic[T]):
                 "member leaves: heartbeat not appended, others take its shards after a lease",
                 queue=self.found.config.queue,
                 who=self.who,
-                error=repr(error),
+                error=described(error),
             )
 
     @property
@@ -726,7 +727,7 @@ class Consumer(Generic[T]):
     def _given(self, shard: int, task: asyncio.Task[None]) -> None:
         self._giving.pop(shard, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("shard not given back", queue=self.found.config.queue, shard=shard, error=repr(error))
+            log.warning("shard not given back", queue=self.found.config.queue, shard=shard, error=described(error))
         self._rounds.wake()
 
     def _owner_of(self, shard: int) -> ShardOwner:

@@ -14,7 +14,7 @@ from boki_common.errors import BokiError, InvalidArgument
 from bokilib.errors import NotEncodable
 from bokilib.records.arguments import check_number, check_text
 from bokilib.records.codec import Json, from_json, stored_json
-from bokilib.stacks import described
+from bokilib.stacks import described, shown
 from bokiqueue.model.events import Item
 from bokiqueue.model.priority_rules import check_priority
 
@@ -47,7 +47,7 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
     if not 1 <= len(name) <= NAME_CHARS or (not slash and "/" in name):
         more = "" if slash else ", none of them a slash"
         raise InvalidArgument(
-            f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {name!r:.80}", found=name
+            f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {shown(name)}", found=name
         )
     return name
 
@@ -71,7 +71,7 @@ def check_reason(reason: str) -> str:
     """
     if len(check_text("a reason", reason)) > REASON_CHARS:
         raise InvalidArgument(
-            f"expected a reason of up to {REASON_CHARS:,} characters, found {len(reason):,}: {reason[:80]!r}",
+            f"expected a reason of up to {REASON_CHARS:,} characters, found {len(reason):,}: {shown(reason)}",
             expected=REASON_CHARS,
             found=len(reason),
         )

@@ -20,6 +20,7 @@ from typing import Final
 
 from boki_common.errors import InvalidArgument
 from bokilib.records.arguments import check_number
+from bokilib.stacks import shown
 from bokiqueue.model.events import Limits
 
 UNLIMITED: Final = 1 << 30
@@ -39,7 +40,7 @@ def share(in_flight: int, shards: int, shard: int) -> int:
 def check_limits(limits: Limits) -> Limits:
     """Return limits; raise InvalidArgument if one is out of range."""
     if not isinstance(limits, Limits):
-        raise InvalidArgument(f"expected limits=Limits(...), found {limits!r:.80}", found=limits)
+        raise InvalidArgument(f"expected limits=Limits(...), found {shown(limits)}", found=limits)
     if type(limits.in_flight) is not int or limits.in_flight < 0:
         raise InvalidArgument(f"expected messages in flight, or 0 for no limit, found {limits.in_flight!r}")
     if check_number("messages a second", limits.per_second) < 0:

@@ -21,6 +21,7 @@ from bokilib.records import tags
 from bokilib.records.arguments import check_text
 from bokilib.records.tags import DIRECTORY_BUCKETS, bucket_of
 from bokilib.retention.checkpoint_rules import CheckpointPart
+from bokilib.stacks import shown
 from bokistore.model.events import (
     AnyEvent,
     Checkpoint,
@@ -63,21 +64,21 @@ _lists: Final = msgspec.msgpack.Decoder(list[str])
 def check_object(name: str) -> str:
     """Return the name of an object. Raises InvalidArgument."""
     if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"expected the name of an object, a text that is not empty, found {name!r:.80}")
+        raise InvalidArgument(f"expected the name of an object, a text that is not empty, found {shown(name)}")
     return check_text("the name of an object", name)
 
 
 def check_collection(name: str) -> str:
     """Return the name of a collection. Raises InvalidArgument."""
     if not isinstance(name, str) or not name or SEPARATOR in name:
-        raise InvalidArgument(f"expected the name of a collection, without {SEPARATOR!r}, found {name!r:.80}")
+        raise InvalidArgument(f"expected the name of a collection, without {SEPARATOR!r}, found {shown(name)}")
     return check_text("the name of a collection", name)
 
 
 def object_name(collection: str, id: str) -> str:
     """Return the name of the object of an id. Raises InvalidArgument."""
     if not isinstance(id, str) or not id:
-        raise InvalidArgument(f"expected an id, a text that is not empty, found {id!r:.80}")
+        raise InvalidArgument(f"expected an id, a text that is not empty, found {shown(id)}")
     return f"{collection}{SEPARATOR}{check_text('an id', id)}"
 
 

@@ -38,6 +38,7 @@ import msgspec
 from boki_common.errors import InvalidArgument
 from bokilib.records.arguments import check_text
 from bokilib.records.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
+from bokilib.stacks import shown
 from bokistore.errors import OperationFailed
 
 Keys: TypeAlias = tuple[str, ...]
@@ -71,7 +72,7 @@ def _parsed(path: str) -> Keys:
             break
         if path[at] != ".":
             raise InvalidArgument(
-                f"expected '\\.' or '\\\\' for a dot or a backslash of a key, found {path[at : at + 2]!r} in {path!r:.80}"
+                f"expected '\\.' or '\\\\' for a dot or a backslash of a key, found {path[at : at + 2]!r} in {shown(path)}"
             )
         at += 1
     if len(keys) > DEPTH:

@@ -19,7 +19,7 @@ from boki_common.logs import get_logger
 from bokilib.append.log import Read
 from bokilib.records.conflict_rules import Expected
 from bokilib.records.tags import bucket_of
-from bokilib.stacks import stack_of
+from bokilib.stacks import described, stack_of
 from bokistore.commit.group_commit import GroupCommit
 from bokistore.commit.transactions import Transaction
 from bokistore.model.directory_rules import SEPARATOR, TIMES, Directory, Subject, of_bucket, subjects_of
@@ -89,7 +89,7 @@ class Upkeep:
                 pass  # the next read notes it again
             except Exception as error:  # noqa: BLE001 - no caller awaits this task: it is logged, and others are tended
                 log.error(
-                    "checkpoint not made: a defect", subject=str(subject), error=repr(error), stack=stack_of(error)
+                    "checkpoint not made: a defect", subject=str(subject), error=described(error), stack=stack_of(error)
                 )
             self._due.pop(subject, None)
 

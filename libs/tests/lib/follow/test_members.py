@@ -218,3 +218,20 @@ async def test_a_member_that_stopped_sends_nothing_if_its_leaving_is_cut_off(clu
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
     await until(lambda: all(task.done() for task in member._tasks))
+
+
+async def test_a_member_whose_error_cannot_be_shown_is_known_to_have_failed(
+    cluster: MemoryCluster,
+) -> None:
+    """The error comes from user code, as a payload hook; the log line raised it instead of its member's end."""
+
+    class Unshowable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("not shown")
+
+    changed: list[bool] = []
+    member = Members(Log((await cluster.connect()).book("b")), "g", "a", changed=lambda: changed.append(True))
+    async with member:
+        changed.clear()
+        member.fail(Unshowable())
+        assert changed and isinstance(member.failed, Unshowable)
