@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from tests.engine.scripted import QUICK, Scripted
 
 from boki_common.runtime.ports import MachineClock
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import RecordingSource
@@ -32,6 +33,16 @@ class Cluster(Scripted):
             await self.log.join(core)
             await self.until(lambda: core.logs[0].appender.shard is not None)
         return core
+
+
+def pytest_asyncio_loop_factories(item: pytest.Function) -> Mapping[str, Callable[[], VirtualTimeLoop]] | None:
+    """Of tests that use `virtual_time`."""
+    return {"virtual": VirtualTimeLoop} if "virtual_time" in item.fixturenames else None
+
+
+@pytest.fixture
+async def virtual_time() -> None:
+    """Time passes when nothing else can happen: a wait runs out after all that the test does meanwhile, on any machine."""
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@
   stops delivering, waits for the messages in flight, and appends a claim for no member. No message is delivered twice.
 - A member whose heartbeats do not arrive stops delivering before others take its shards, and its handlers are cancelled
   (`_guard`), also while it waits for the log, during a drain, and after an error that ended it.
-- A stop that has begun goes on though its caller is cancelled: a drain (`_drained`), and the end of the block (`_leave`).
+- A stop that has begun continues though its caller is cancelled: a drain (`_drained`), and the end of the block (`_leave`).
   Otherwise others would wait for shards of a member that beats and takes no messages.
 - However the block ends, the heartbeats and all tasks end (`_end`): a member that beats keeps its shards from others.
 - A message that is delivered while the member has no other is marked so until the member has a second one: if the

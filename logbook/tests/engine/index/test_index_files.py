@@ -34,8 +34,9 @@ async def index() -> Index:
 
 @pytest.fixture
 async def files(disk: Disk, index: Index) -> AsyncIterator[IndexFiles]:
+    """Not started: the test moves runs itself, and nothing moves one meanwhile."""
+    await disk.lock()
     made = IndexFiles(disk, lambda: index, least_rows=LEAST_ROWS)
-    await made.start()
     yield made
     await made.close()
 
@@ -72,7 +73,7 @@ async def test_memory_has_a_bound_while_the_index_grows(disk: Disk) -> None:
     largest = 4 * LEAST_ROWS
     index = Index(tail_rows=TAIL_ROWS, largest_run=largest)
     files = IndexFiles(disk, lambda: index, least_rows=LEAST_ROWS)
-    await files.start()
+    await disk.lock()
     budget = 9 * (largest + 3 * LEAST_ROWS) + 200 * 51 * 3
     for at in range(400):
         add(index, at)

@@ -31,6 +31,8 @@ from boki_logbook.writers import verdict
 from boki_metalog.entries.loss_evidence import LossEvidence, encode_evidence
 from boki_metalog.entries.metalog_entry import Lost, Trim
 
+in_virtual_time = pytest.mark.usefixtures("virtual_time")
+
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
 
@@ -95,6 +97,7 @@ async def test_a_blocked_read_ends_with_nothing(core: Any) -> None:
     assert not reply.more
 
 
+@in_virtual_time
 async def test_records_beyond_the_stop_do_not_wake_a_read_for_good(cluster: Any, core: Any) -> None:
     waiting = asyncio.ensure_future(read(core, query(start=5, stop=6, wait_ms=20)))
     await cluster.settle()
@@ -134,6 +137,7 @@ async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any
     assert data_of(await waiting) == [b"x"]
 
 
+@in_virtual_time
 async def test_a_cut_is_shown_whole_or_not_at_all(cluster: Any) -> None:
     """Half of a cut is applied and the rest is not here yet: a reply does not claim it, so another engine need not have it."""
     one, two = await cluster.engine(), await cluster.engine()
@@ -160,6 +164,7 @@ async def test_a_cut_is_shown_whole_or_not_at_all(cluster: Any) -> None:
     assert data_of(await read(one, query())) == [b"before", b"mine", b"theirs"]
 
 
+@in_virtual_time
 async def test_a_read_that_waits_is_answered_with_half_a_cut_when_it_is_whole(cluster: Any) -> None:
     one, two = await cluster.engine(), await cluster.engine()
     ledger_id = two.logs[0].appender.shard.writer.ledger_id
@@ -320,6 +325,7 @@ async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: An
     assert str(lost.value).endswith(words)
 
 
+@in_virtual_time
 async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_look(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))))
     following = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
@@ -341,6 +347,7 @@ async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_loo
     assert list(reply.gaps) == [GapRow(position + 1, second, GapKind.TRIMMED)]
 
 
+@in_virtual_time
 async def test_a_waiting_read_gets_no_gap_of_trims_where_it_had_looked(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
@@ -359,6 +366,7 @@ async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
     return decode_read_reply(memoryview(b"".join(parts)))
 
 
+@in_virtual_time
 async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_at(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     rows = TagRow(5, first), TagRow(7, first)
@@ -376,6 +384,7 @@ async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_
     assert list(late.gaps) == [GapRow(first, last - 1, GapKind.TRIMMED, place) for place in (1, 2)]
 
 
+@in_virtual_time
 async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(tagged(core, TagRow(5, first), start=first, wait_ms=50))
