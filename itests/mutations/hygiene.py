@@ -92,4 +92,16 @@ the thread of a watch keeps the watch
 common common/tests/runtime/test_code_watch.py::test_the_thread_of_a_watch_that_was_dropped_ends
 -            watching = (weakref.ref(self), self._closed, self.after_s / LOOKS)
 +            watching = (lambda: self, self._closed, self.after_s / LOOKS)
+
+a server that closes leaves open what it has just accepted
+common common/tests/net/test_connection.py::test_who_comes_while_a_server_closes_is_closed_too
+-        self._doorkeeper.close()
+-        await self._stop_accepting()
+
+a connection that is lost during a question proves that the sequencer is gone
+metalog metalog/tests/sequencer/test_sequencer_watch.py::test_a_connection_that_is_lost_during_a_question_is_no_proof
+-                    if not answered:
+-                        raise
+-                    return True
++                    raise
 """)
