@@ -57,6 +57,7 @@ async def test_an_abandoned_writer_does_not_try_a_change_again(ledgers: Ledgers)
     assert writer._changes._retry is None or writer._changes._retry.cancelled()
 
 
+@pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.DELAYED])
 async def test_a_change_whose_answer_is_lost_is_settled_before_anything_is_acknowledged(
     ledgers: Ledgers, fault: Fault
