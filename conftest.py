@@ -79,6 +79,8 @@ MAY_BLOCK: Final = (
     ("os.fdatasync", "/posix_disk.py", {"write_now"}),
     # Asked not to wait (RWF_NOWAIT).
     ("os.preadv", "/posix_disk.py", {"read_at_hand"}),
+    # The null device, which asyncio's own loop opens for a child process.
+    ("os.open", "/subprocess.py", {"_get_devnull"}),
     # Importing a module the first time.
     ("os.listdir", "<frozen importlib._bootstrap_external>", {"_fill_cache"}),
     # A small file of the package, where a page is made; pytest's loader reads those of packages that are its plugins.

@@ -6,7 +6,8 @@
   to another, or the log could not be reached. The message is redelivered without limit then.
 - `SystemExit`, and every other error that is no `Exception`, fails the attempt, also if it ends the program: code that
   catches it, and a thread that it ends, would get the message at once and without end otherwise. Only cancellations,
-  `KeyboardInterrupt` and the `GeneratorExit` of a generator that is closed are stops.
+  `KeyboardInterrupt` and the `GeneratorExit` of a generator that is closed are stops. A `SystemExit` of a signal handler
+  that interrupts the block cannot be told from one that the block raises: both are raised in its frames.
 - A `CancelledError` that no caller requested fails the attempt of a `queue.handler` function, which turns it into
   `HandlerExited` before it is judged here. Raised within `async with message` it counts as a stop.
 - A handler whose own record keeps losing while no writer makes progress (`OwnConflicts`) can never commit, so from the

@@ -10,6 +10,9 @@
 Names, arguments, results and errors are those of the asynchronous classes, whose docstrings are the reference. A
 decision returns when the log has it. Any number of threads may use a queue and iterate over one consumer; each message
 goes to one of them. A message that comes when its thread was interrupted (Ctrl-C, an alarm) goes to the next call.
+
+A signal handler that calls `sys.exit` within a message's block fails the attempt, as the block's own `sys.exit` does. To stop
+at SIGTERM without that, raise KeyboardInterrupt: `signal.signal(signal.SIGTERM, signal.default_int_handler)`.
 """
 
 from __future__ import annotations

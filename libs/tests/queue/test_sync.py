@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from threading import Thread
 
@@ -114,3 +115,17 @@ def test_a_message_of_a_thread_that_was_cut_off_holds_up_no_drain(book: boki.syn
         assert messages.drain(3_600)
     with jobs.consume() as messages, next(messages) as message:
         assert (message.body, message.attempt) == (1, 1)
+
+
+def test_a_signal_that_interrupts_a_block_as_ctrl_c_does_is_no_failed_attempt(book: boki.sync.Book) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "jobs", str, shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    queue.push("a")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), queue.consume() as messages, next(messages) as message:
+            assert message.attempt == 1
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with queue.consume() as messages, next(messages) as message:
+        assert (message.body, message.attempt) == ("a", 1)
