@@ -7,7 +7,7 @@
 - `SystemExit`, and every other error that is no `Exception`, fails the attempt, also if it ends the program: code that
   catches it, and a thread that it ends, would get the message at once and without end otherwise. Only cancellations,
   `KeyboardInterrupt` and the `GeneratorExit` of a generator that is closed are stops. A `SystemExit` of a signal handler
-  that interrupts the block cannot be told from one that the block raises: both are raised in its frames.
+  that interrupts the block looks like one that the block raises: both are raised in its frames.
 - A `CancelledError` that no caller requested fails the attempt of a `queue.handler` function, which turns it into
   `HandlerExited` before it is judged here. Raised within `async with message` it counts as a stop.
 - A handler whose own record keeps losing while no writer makes progress (`OwnConflicts`) can never commit, so from the
