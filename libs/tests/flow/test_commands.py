@@ -156,8 +156,9 @@ def test_a_book_or_an_app_that_is_not_there_is_said(run: Run, command: tuple[str
     ):
         found = run(*command, *where)
         assert (found.code, found.err) == (0, words)
-        assert run(*command, *where, "--check") == (1, "", words)
-        assert f"{told(run(*command, *where, '--check', '--json'))}\n" == words
+        failed, as_json = run(*command, *where, "--check"), run(*command, *where, "--check", "--json")
+        assert (failed.code, failed.err) == (1, words)
+        assert (as_json.code, json.loads(as_json.err)["message"] + "\n") == (1, words)
 
 
 def test_an_app_is_there_from_its_first_worker_on(url: str, run: Run) -> None:
