@@ -153,14 +153,12 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:
     """Return the schedules of an app by name, also those whose workflow failed or is blocked, each with the worker seen last."""
-    from bokiflow.client.schedules import ATTRIBUTE
     from bokiflow.history import inspection
-    from bokiflow.model.schedule_rules import name_of
     from bokiflow_tools.wording import outcome_text
 
     listed = {one.name: one for one in await flow.schedules.list()}
     found = []
-    for name, id in sorted({name_of(id): id for id in await flow.find(**{ATTRIBUTE: "schedule"})}.items()):
+    for name, id in sorted((await flow.schedules.ids()).items()):
         held = await inspection.newest(flow.log, id)
         known, one = await flow.known(id), listed.get(name)
         error = "" if known is None else known.blocked.partition("\n")[0]

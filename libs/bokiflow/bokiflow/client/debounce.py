@@ -36,7 +36,8 @@ ATTRIBUTE: Final = "boki.debounce"
 _CALLS: Final = "call"
 _CLOSED: Final = "closed"
 ATTEMPTS: Final = 8
-"""Ids to try for the next round, at most: an id may still be remembered from a round long ago whose result is not kept."""
+"""Ids to try for the next round, at most: an id may still be remembered from a round long ago whose result is not kept. Those that
+other apps of the book have for their rounds do not count."""
 
 
 class Debounced(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
     """
     made = cast(Workflow[..., None], flow.app.find(NAME)).call()
     found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
-    tried = 0
+    tried = of_others = 0
     with ExitStack() as begun:
         while True:
             if found is not None and await _takes(flow, found[1], call):
@@ -138,13 +139,14 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
                 await flow.start(made, id=following, attributes={ATTRIBUTE: id})
             except (IdReused, IdExpired):
                 tried += 1  # a round of long ago had this id; all callers try the same ids in the same order
-                if tried == ATTEMPTS:
+                of_others += await inspection.group_of(flow.log, following) not in (None, "", flow.group)
+                if tried - of_others == ATTEMPTS:
                     raise
                 continue
             begun.enter_context(partly_applied("a round of calls is started, this call was not sent; call again"))
             state = await inspection.newest(flow.log, following)
             if state is not None and state.start > before:
-                found, tried = (state.start, following), 0
+                found, tried, of_others = (state.start, following), 0, 0
             else:  # the round was forgotten in between
                 found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
 

@@ -8,6 +8,8 @@ history stays short. A removed schedule waits until it is set again.
 - Its state is computed from its history (`schedule_rules.fold`). An emitted event shows that it took a command.
 - A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the seqnum of the start of
   the one before: all workers start the same next one. Its firings keep their ids.
+- Ids are those of the book. If another app has or had a schedule of the name, this app's has the app's name in its ids, too
+  (`schedule_rules.label_in_group`); `AGAIN` tells its name then.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow.errors import IdExpired
+from bokiflow.errors import IdExpired, IdReused
 from bokiflow.history import inspection
 from bokiflow.history.inspection import newest_start
 from bokiflow.history.instance_state import Status, status_of
@@ -43,6 +45,8 @@ from bokiflow.model.schedule_rules import (
     due_first_patch,
     id_of,
     id_of_firing,
+    label_in_group,
+    label_of,
     name_of,
     served_lateness_patch,
 )
@@ -59,7 +63,9 @@ SERVED_S: Final = 0.001
 """Seconds of the shortest timer, which fires as soon as a worker runs the schedule."""
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
-"""Attribute of the workflow of a schedule that was set again; its value is the name of the schedule."""
+"""Attribute of a schedule's workflow whose id is not `schedule/<name>`; its value is the name of the schedule."""
+ATTEMPTS: Final = 8
+"""Attempts to start a schedule's workflow while workers of other apps start theirs under its id."""
 _STATE: Final = "state"
 
 log = get_logger(__name__)
@@ -243,7 +249,7 @@ def _fire(app: Registry, state: ScheduleState, until_ms: int) -> ScheduleState:
             Call(named(app, found.workflow), found.args), id, due_ms=at, attributes=attributes_of(found, at)
         )
     if due.skipped is not None and not in_workflow.is_replayed():
-        _log_skipped(name_of(in_workflow.workflow_id()), found.timing, due.skipped)
+        _log_skipped(name_of(label_of(in_workflow.workflow_id()), app.group), found.timing, due.skipped)
     return due.state
 
 
@@ -306,9 +312,16 @@ class Schedules:
 
     async def set(self, plan: Plan) -> None:
         """Create or change a schedule. A paused schedule stays paused; a failed one starts again."""
-        kept = await self._find(plan.name)
-        if kept.state is None or kept.state.planned != plan.planned:
-            await self._send(kept.id, ScheduleCommand("set", plan.planned))
+        for left in reversed(range(ATTEMPTS)):
+            kept = await self._find(plan.name)
+            if kept.state is not None and kept.state.planned == plan.planned:
+                return
+            try:
+                await self._send(kept.id, ScheduleCommand("set", plan.planned))
+                return
+            except IdReused:  # another app may have started a schedule under this id meanwhile
+                if not left or not self._is_others(await inspection.group_of(self._flow.log, kept.id)):
+                    raise
 
     async def pause(self, name: str) -> None:
         """Pause a schedule: it starts no workflows until `resume`.
@@ -341,14 +354,15 @@ class Schedules:
             InvalidArgument: there is no such schedule.
             AppendUnknown: the workflow may or may not have been started.
         """
-        view = await view_of(self._flow.log, await self._known(name))
+        kept = await self._known(name)
+        view = await view_of(self._flow.log, kept)
         if view is None or (planned := view.asked.planned) is None:
             raise InvalidArgument(f"there is no schedule {name!r}: it was deleted just now", found=name)
         await self._flow.log.newest_ms(at_most=await self._flow.log.book.now(consistency="linearizable"))
         now_ms = self._flow.log.now_ms()  # of a client that has just begun the clock stands at what it read
         call = Call(named(self._flow.app, planned.workflow), planned.args)
         attributes = attributes_of(planned, now_ms)
-        id = f"{id_of_firing(name, now_ms)}/{self._flow.token()}"
+        id = f"{id_of_firing(kept, now_ms)}/{self._flow.token()}"
         started = await self._flow.start(call, id=id, attributes=attributes, due_ms=now_ms)
         return started.id
 
@@ -364,20 +378,24 @@ class Schedules:
         """Read the state of all schedules, sorted by name."""
         found = []
         await self._flow.log.book.now(consistency="linearizable")
-        ids = {name_of(id): id for id in await self._flow.find(**{ATTRIBUTE: "schedule"})}  # the newest of each
-        for name, id in sorted(ids.items()):
-            view = await view_of(self._flow.log, id)
+        for name, workflow_id in sorted((await self.ids()).items()):
+            view = await view_of(self._flow.log, workflow_id)
             if view is not None and view.state.planned is not None:
-                found.append(await self._listed(name, view, view.state.planned))
+                found.append(await self._listed(name, workflow_id, view, view.state.planned))
         return found
 
-    async def _listed(self, name: str, view: ScheduleView, planned: PlannedCall) -> Schedule:
+    async def ids(self) -> dict[str, str]:
+        """Read the id of the newest workflow of each schedule, by the name of the schedule; some have ended."""
+        ids = await self._flow.find(**{ATTRIBUTE: "schedule"})
+        return {name_of(label_of(id), self._flow.group): id for id in ids}
+
+    async def _listed(self, name: str, workflow_id: str, view: ScheduleView, planned: PlannedCall) -> Schedule:
         fired_ms = view.fired_ms
         if fired_ms is None and not view.recreated:  # it may have fired before its history began
             fired_ms = cron.newest(planned.timing, view.state.after_ms)
         last: Firing | None = None
         if fired_ms is not None:
-            id = id_of_firing(name, fired_ms)
+            id = id_of_firing(workflow_id, fired_ms)
             held = await inspection.newest(self._flow.log, id)
             last = None if held is None else Firing(id, fired_ms, status_of(held.ended, held.blocked))
         return Schedule(
@@ -407,26 +425,36 @@ class Schedules:
 
     async def _find(self, name: str) -> _KeptBy:
         """Return the workflow that runs a schedule, or is to be started for it."""
-        opened, id = self._flow.log, id_of(name)
+        opened, group, id = self._flow.log, self._flow.group, id_of(name)
         held = await inspection.newest(opened, id, consistency="linearizable")
-        again = await newest_start(opened, self._flow.group, AGAIN, name)
-        if again is not None and (held is None or again[0] > held.start):
+        is_others = self._is_others(await inspection.group_of(opened, id))
+        again = await newest_start(opened, group, AGAIN, name)
+        if again is not None and (held is None or is_others or again[0] > held.start):
             id = again[1]
             held = await inspection.newest(opened, id)
+        elif is_others or (held is None and await newest_start(opened, group, AGAIN, name, others=True) is not None):
+            id = id_of(
+                label_in_group(name, group)
+            )  # firings of the other app's schedule have the plain name in their ids
+            held = await inspection.newest(opened, id)
         while held is not None and held.ended is not None:
-            id = id_of(name, held.start)
+            id = id_of(label_of(id), held.start)
             held = await inspection.newest(opened, id)
         view = await view_of(self._flow.log, id)
         return _KeptBy(id, None if view is None else view.asked)
 
+    def _is_others(self, group: str | None) -> bool:
+        return group not in (None, "", self._flow.group)
+
     async def _send(self, id: str, command: ScheduleCommand) -> None:
         made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(ScheduleState())
-        name, attributes = name_of(id), {ATTRIBUTE: "schedule"}
+        label, attributes = label_of(id), {ATTRIBUTE: "schedule"}
+        name = name_of(label, self._flow.group)
         try:
             handle = await self._flow.start(
                 made, id=id, attributes=attributes | ({} if id == id_of(name) else {AGAIN: name})
             )
         except IdExpired:  # the workflow ended long ago, and its start is forgotten
-            handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
+            handle = await self._flow.start(made, id=id_of(label, 0), attributes=attributes | {AGAIN: name})
         with partly_applied(f"the workflow of schedule {name!r} is started, and got no command; call again"):
             await handle.signal(COMMANDS, command)

@@ -51,24 +51,52 @@ from bokilib.ports import ConsistencyName
 from bokilib.records import tags
 
 
-async def newest_start(log: Log, group: str, attribute: str, value: str) -> tuple[int, str] | None:
+async def newest_start(
+    log: Log, group: str, attribute: str, value: str, *, others: bool = False
+) -> tuple[int, str] | None:
     """Read the start and the id of the newest workflow of a group with an attribute; None if there is none.
 
     It may be an older workflow whose end was repeated since; the ids of the workflows after it follow from it.
+
+    Args:
+        others: read that of all other groups instead.
     """
     position = await log.book.now(consistency="linearizable")
-    wanted = [tags.flow_attribute(partition, attribute, value) for partition in range(tags.PARTITIONS)]
+    names = [tags.flow_attribute(partition, attribute, value) for partition in range(tags.PARTITIONS)]
+    wanted: list[tuple[str | int, int | None]] = [(name, position) for name in names]
     found: tuple[int, str] | None = None
-    for record in await log.book.read_prev_many([(tag, position) for tag in wanted]):
-        if record is None:
-            continue
-        for event in PICKER.of(record.seqnum, await log.open(record)):
-            began = _began(record.seqnum, event)
-            if began is None or (began.group, began.attributes.get(attribute)) != (group, value):
+    while wanted:
+        records = await _read_prev_of(log, wanted)
+        further: list[tuple[str | int, int | None]] = []
+        for (name, _), record in zip(wanted, records, strict=True):
+            if record is None:
                 continue
-            if found is None or began.start > found[0]:
-                found = began.start, began.id
+            began = [_began(record.seqnum, event) for event in PICKER.of(record.seqnum, await log.open(record))]
+            mine = [
+                (one.start, one.id)
+                for one in began
+                if one is not None and one.attributes.get(attribute) == value and (one.group == group) is not others
+            ]
+            found = max([*mine, *([] if found is None else [found])], default=None)
+            if not mine and record.seqnum > 1:  # apps of a book share the stream: an older record may be of this group
+                further.append((name, record.seqnum - 1))
+        wanted = further
     return found
+
+
+async def _read_prev_of(log: Log, wanted: Sequence[tuple[str | int, int | None]]) -> list[boki.Record | None]:
+    """Return the newest record of each stream up to a place; None if there is none, or if it is trimmed."""
+    try:
+        return await log.book.read_prev_many(wanted)
+    except Trimmed:
+        return [await _read_prev(log, name, at_most) for name, at_most in wanted]
+
+
+async def _read_prev(log: Log, name: str | int, at_most: int | None) -> boki.Record | None:
+    try:
+        return await log.book.read_prev(name, at_most=at_most)
+    except Trimmed:
+        return None
 
 
 class _Began(NamedTuple):
@@ -244,10 +272,7 @@ async def _newest_records(log: Log, ids: Sequence[str], consistency: Consistency
 
 async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
     """Return the newest record of a fence's stream before a place; None if there is none, or if it is trimmed."""
-    try:
-        return await log.book.read_prev(tags.flow_own(id), at_most=seqnum - 1)
-    except Trimmed:
-        return None
+    return await _read_prev(log, tags.flow_own(id), seqnum - 1)
 
 
 class _Run:
@@ -419,6 +444,13 @@ async def started_call(log: Log, id: str, state: InstanceState) -> StartedCall |
         return StartedCall(there.name, there.digest, there.group, state.start)
     began = await first(log, id)  # claims of older programs lack the call
     return None if began is None else StartedCall(began[1].name, began[1].digest, began[1].group, began[0])
+
+
+async def group_of(log: Log, id: str, *, consistency: ConsistencyName = "session") -> str | None:
+    """Return the group of the workflow that has an id, whether it runs or has ended; None if there is none."""
+    state = await newest(log, id, consistency=consistency)
+    call = None if state is None else await started_call(log, id, state)
+    return None if call is None else call.group
 
 
 async def started_args(log: Log, id: str, start: int) -> Any:

@@ -15,6 +15,7 @@ from string import Formatter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+import xxhash
 from msgspec import UNSET, UnsetType
 
 from boki_common.errors import InvalidArgument
@@ -95,24 +96,39 @@ class ScheduleView(NamedTuple):
     recreated: bool = False
 
 
-def id_of(name: str, ended: int | None = None) -> str:
+def id_of(label: str, ended: int | None = None) -> str:
     """Return the id of a schedule's workflow.
 
     Args:
+        label: the name of the schedule, or its `label_in_group`.
         ended: the seqnum at which the schedule's former workflow, which ended, began; None if there was none.
     """
-    return f"{_PREFIX}{name}" if ended is None else f"{_PREFIX}{name}/again-{ended}"
+    return f"{_PREFIX}{label}" if ended is None else f"{_PREFIX}{label}/again-{ended}"
 
 
-def name_of(id: str) -> str:
-    """Return the name of a workflow's schedule, which has no slash."""
+def label_in_group(name: str, group: str) -> str:
+    """Return the label of a schedule whose name another app of the book uses: no other schedule has it.
+
+    It has no slash, so programs that know no such labels give firings the same ids. The digest tells names and groups with "@" apart.
+    """
+    return f"{name}@{group}.{xxhash.xxh3_64_hexdigest(f'{name}/{group}'.encode())[:8]}"
+
+
+def label_of(id: str) -> str:
+    """Return the label in the id of a schedule's workflow or firing, which has no slash."""
     return id.removeprefix(_PREFIX).partition("/")[0]
+
+
+def name_of(label: str, group: str) -> str:
+    """Return the name of the schedule of a group that has a label."""
+    name = label.rpartition(f"@{group}.")[0]
+    return name if name and label_in_group(name, group) == label else label
 
 
 def id_of_firing(schedule: str, at_ms: int) -> str:
     """Return the id of the workflow that a schedule starts at a time. All workflows of the schedule give the same id."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{id_of(name_of(schedule))}/{cron.iso(at).replace('+00:00', 'Z')}"
+    return f"{id_of(label_of(schedule))}/{cron.iso(at).replace('+00:00', 'Z')}"
 
 
 def after(state: ScheduleState, command: ScheduleCommand, now_ms: int) -> ScheduleState:

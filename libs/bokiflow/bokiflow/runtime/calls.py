@@ -290,6 +290,10 @@ class Context(Protocol):
 class Registry(Protocol):
     """The workflows of a program by name, which an `App` has."""
 
+    @property
+    def group(self) -> str:
+        """The name of the app."""
+
     def find(self, name: str) -> Workflow[..., Any]:
         """Return a workflow. Raises NotRegistered if the program lacks it."""
 

@@ -12,7 +12,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
-from bokiflow import App, Worker
+from bokiflow import App, Flow, Worker
 from bokiflow.client import debounce
 from bokiflow.model.flow_events import PICKER, Started
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -50,6 +50,23 @@ async def test_many_calls_are_one_start_with_the_newest_arguments(cluster: Memor
         assert len({handle.id for handle in handles}) == 1 and sorted(ran) == ["4", "else"]
         again = await worker.flow.debounce(index.call("5"), id="doc", quiet_s=0.1)
         assert again.id != handles[0].id and await again.result() == "5"
+
+
+async def test_many_apps_of_a_book_debounce_calls_of_one_id(cluster: MemoryCluster) -> None:
+    """Ids of rounds are those of the book: the first rounds of all apps want one id."""
+    begun = []
+    for number in range(debounce.ATTEMPTS + 2):
+        app = App(f"app {number}")
+
+        @app.workflow
+        async def index(what: str) -> str:
+            return what
+
+        flow = Flow(app, (await cluster.connect()).book("shop"))
+        calls = [await flow.debounce(index.call(f"{n}"), id="doc", quiet_s=2) for n in range(2)]
+        assert calls[0].id == calls[1].id
+        begun.append(calls[0].id)
+    assert len(set(begun)) == len(begun)
 
 
 async def test_a_worker_that_lacks_the_workflow_runs_the_round(

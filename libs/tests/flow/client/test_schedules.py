@@ -25,7 +25,14 @@ from bokiflow.model import cron
 from bokiflow.model.cron import Missed
 from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
 from bokiflow.model.records import InstanceStreams
-from bokiflow.model.schedule_rules import id_of_firing, served_lateness_patch
+from bokiflow.model.schedule_rules import (
+    id_of,
+    id_of_firing,
+    label_in_group,
+    label_of,
+    name_of,
+    served_lateness_patch,
+)
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -357,6 +364,103 @@ async def test_one_that_is_refused_holds_up_no_other(cluster: MemoryCluster) -> 
         assert set(ran) == {"b", "not a schedule"}
 
 
+def reports(group: str, ran: list[str]) -> App:
+    app = App(group)
+
+    @app.workflow
+    async def report() -> None:
+        ran.append(f"{group}: {bokiflow.workflow_id()}")
+
+    app.schedule("nightly", report.call(), every_s=3_600)
+    return app
+
+
+@in_virtual_time
+async def test_apps_of_one_book_have_schedules_of_one_name() -> None:
+    """Both fire, each by its own timing and commands; the one that came first keeps the ids that it had."""
+    ran: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, reports("a", ran), "a", **BEATS) as a:
+            await let_pass(60)
+            assert await is_kept(a, "nightly")
+        for _ in range(2):  # the second workers find the schedules of the first
+            async with (
+                working(cluster, reports("a", ran), "a", **BEATS) as a,
+                working(cluster, reports("b", ran), "b", **BEATS) as b,
+            ):
+                await let_pass(60)
+                assert await is_kept(b, "nightly")
+                ran.clear()
+                await let_pass(3_600)
+                await let_pass(60)
+                assert sorted(one.partition(":")[0] for one in ran) == ["a", "b"]
+                ids = {worker.flow.group: await worker.flow.schedules.ids() for worker in (a, b)}
+                assert ids["a"] == {"nightly": "schedule/nightly"} and list(ids["b"]) == ["nightly"]
+                assert next(one for one in ran if one[0] == "b").startswith(f"b: {ids['b']['nightly']}/20")
+                (listed,) = await b.flow.schedules.list()
+                assert listed.last is not None and listed.last.id in (one.removeprefix("b: ") for one in ran)
+        async with working(cluster, reports("b", ran), "b", **BEATS) as b:
+            assert (await b.flow.schedules.run("nightly")).startswith(ids["b"]["nightly"])
+            await b.flow.schedules.pause("nightly")
+            await let_pass(60)
+            assert await is_paused(b)
+            async with bokiflow.Flow(App("a"), (await cluster.connect()).book("shop")) as of_a:
+                assert [one.paused for one in await of_a.schedules.list()] == [False]
+            await b.flow.schedules.resume("nightly")
+            await b.handle(ids["b"]["nightly"]).cancel()
+            await let_pass(60)
+            assert await has_status(b, ids["b"]["nightly"], "cancelled")
+        async with working(cluster, reports("b", ran), "b", **BEATS) as b:
+            await let_pass(60)
+            assert await is_kept(b, "nightly")
+            again = (await b.flow.schedules.ids())["nightly"]
+            assert again.startswith(f"{ids['b']['nightly']}/again-")
+
+
+@in_virtual_time
+async def test_the_second_app_of_a_schedules_name_keeps_its_ids_when_the_first_is_gone() -> None:
+    """Also a schedule of the first app that was set again has the name alone in the ids of its firings."""
+    ran: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, reports("a", ran), "a", **BEATS, retention_s=3_600) as a:
+            await let_pass(60)
+            assert await is_kept(a, "nightly")
+            await a.handle("schedule/nightly").cancel()
+            await let_pass(60)
+            assert await has_status(a, "schedule/nightly", "cancelled")
+        async with working(cluster, reports("a", ran), "a", **BEATS, retention_s=3_600) as a:
+            await let_pass(60)
+            assert await is_kept(a, "nightly")
+            for _ in range(4):
+                await let_pass(7_200)
+                await a.collect()
+            assert await a.flow.known("schedule/nightly") is None
+            async with working(cluster, reports("b", ran), "b", **BEATS) as b:
+                await let_pass(60)
+                assert await is_kept(b, "nightly")
+                ran.clear()
+                await let_pass(3_600)
+                await let_pass(60)
+                assert len({one.partition(" ")[2] for one in ran}) == len(ran) == 2
+
+
+async def test_apps_that_set_a_schedule_of_one_name_at_once_both_have_it(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    flows = [Flow(reports(group, ran), (await cluster.connect()).book("shop")) for group in "abc"]
+    for _ in range(3):
+        await asyncio.gather(*(flow.schedules.set(flow.app.plans["nightly"]) for flow in flows))
+        ids = [(await flow.schedules.ids())["nightly"] for flow in flows]
+        assert len(set(ids)) == 3
+        assert [[one.name for one in await flow.schedules.list()] for flow in flows] == [[]] * 3, "no worker ran yet"
+
+
+@pytest.mark.parametrize("name", ["x", "x@b", "x@b.0", "ü"])
+def test_the_label_of_a_schedule_tells_its_name_and_app(name: str) -> None:
+    label = label_in_group(name, "b@c.d")
+    assert name_of(label, "b@c.d") == name and name_of(label, "b") == label and name_of(name, "b") == name
+    assert label_of(id_of(label, 7)) == label_of(id_of_firing(id_of(label, 7), 0)) == label
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 @in_virtual_time
 async def test_one_that_ended_is_set_again_by_the_next_program(forgotten: bool) -> None:
@@ -418,8 +522,8 @@ async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
         await fired(new.log.book)
 
 
-async def is_kept(worker: Worker) -> bool:
-    return [one.name for one in await worker.flow.schedules.list()] == ["often"]
+async def is_kept(worker: Worker, name: str = "often") -> bool:
+    return [one.name for one in await worker.flow.schedules.list()] == [name]
 
 
 def telling() -> App:
