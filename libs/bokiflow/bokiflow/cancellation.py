@@ -22,3 +22,11 @@ class RestartRequested(BaseException):
         super().__init__("bokiflow.restart(...) ends this run of the workflow")
         self.run_args: Final = args
         self.options: Final = options
+
+
+def restart_of(error: BaseException | None) -> RestartRequested | None:
+    """Return the restart that an error asks for: it is one, or a group, as of a TaskGroup, of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        found = [restart_of(one) for one in error.exceptions]
+        return found[0] if None not in found else None
+    return error if isinstance(error, RestartRequested) else None

@@ -778,7 +778,11 @@ class Executor:
             *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._batcher.bytes),
             now_ms=self._now_ms,
         )
-        self._batcher.add(BatchEntry(last, more_bytes=more_bytes))
+        if isinstance(last, events.Restarted):
+            for entry in self._builder.restart(last):
+                self._batcher.add(entry)
+        else:
+            self._batcher.add(BatchEntry(last, more_bytes=more_bytes))
         self._batcher.when_appended(last)
 
     def _restart(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:

@@ -20,6 +20,7 @@ from bokiflow.model import flow_events as events
 from bokiflow.model import records
 from bokiflow.model.delivery_order import end_of
 from bokiflow.model.flow_events import Restarted, Started
+from bokiflow.model.history_fold import restart_events
 from bokiflow.model.lock_rules import Enqueued
 from bokiflow.model.outcomes import Outcome
 from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, BatchEntry, EventBatch, size_of, within_bounds
@@ -66,6 +67,7 @@ class RecordBuilder:
         self._starts: dict[int, ChildStart] = {}
         self._children: dict[int, _Child] = {}
         self._lock_entries: dict[int, Enqueued] = {}
+        self._unreceived: dict[int, events.Unreceived] = {}
 
     # -- entries of batches
 
@@ -88,6 +90,14 @@ class RecordBuilder:
         notice = events.Cancelled(part.child, ABANDONED)
         self._starts[id(event)] = ChildStart(notice=notice)
         return BatchEntry(event, tags=2, more_bytes=size_of(notice), note=True)
+
+    def restart(self, restarted: Restarted) -> list[BatchEntry]:
+        """Return the entries for a restart: several if the signals that it hands on do not fit its record."""
+        before, event, beside = restart_events(restarted)
+        if beside is None:
+            return [BatchEntry(event)]
+        self._unreceived[id(event)] = beside
+        return [*map(BatchEntry, before), BatchEntry(event, more_bytes=size_of(beside))]
 
     # -- records
 
@@ -133,6 +143,8 @@ class RecordBuilder:
                 parts.extend(self._end(event))
                 continue
             parts.append(records.worker_event(self.place, event, self.held))
+            if id(event) in self._unreceived:
+                parts.append(records.worker_event(self.place, self._unreceived[id(event)], self.held))
             if id(event) in self._children:
                 parts.append(self._child_start(id(event)))
             enqueued = self._lock_entries.get(id(event))
@@ -184,6 +196,7 @@ class RecordBuilder:
         for entry in batch.items:
             self._starts.pop(id(entry.event), None)
             self._lock_entries.pop(id(entry.event), None)
+            self._unreceived.pop(id(entry.event), None)
             child = self._children.pop(id(entry.event), None)
             if child is not None and child.started.owner:
                 self._host.began(child.started, seqnum)

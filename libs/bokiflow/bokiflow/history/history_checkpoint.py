@@ -84,12 +84,12 @@ async def trim_history_now(log: Log, streams: records.InstanceStreams, history: 
 
 
 async def trim_history_before(log: Log, streams: records.InstanceStreams, restart: int, seen: int) -> None:
-    """Trim the records that a restart replaces: all before it except messages that are not delivered yet."""
+    """Trim the records that a restart replaces: all before its first one except messages that are not delivered yet."""
     history = await inspection.history(log, streams.id, restart)
     waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
     if waiting and waiting[0] <= history.covers:
         return  # the message is in an older checkpoint, which stays until the message is delivered
-    await log.book.trim([(streams.history, min([*waiting, restart]))])
+    await log.book.trim([(streams.history, min([*waiting, history.restart_from or restart, restart]))])
 
 
 def output_tags(id: str, topics: Iterable[str]) -> list[str]:

@@ -39,6 +39,7 @@ from bokiflow.model.flow_events import (
     Stepped,
     Tombed,
     Transacted,
+    Unreceived,
     Waits,
     Withdrawn,
 )
@@ -402,8 +403,9 @@ async def history(log: Log, id: str, last: int) -> History:
         if mine:
             restarted = next((one for one in mine if isinstance(one, Restarted)), None)
             checkpoints = tuple(one for one in mine if isinstance(one, Checkpointed))
+            unreceived = tuple(one for one in mine if isinstance(one, Unreceived))
             one = recorded_events(item.seqnum, item.time_ms, envelope.seen, mine)
-            stream.append(HistoryRecord(one, envelope.by, restarted, checkpoints))
+            stream.append(HistoryRecord(one, envelope.by, restarted, checkpoints, unreceived))
     found = fold(stream, gap)
     if found is None:
         text = f"the history of workflow {id!r} is not kept any more: the workflow ended, or was never started"

@@ -11,8 +11,8 @@ Started is trimmed. The history `flow/wf/<id>` has the events of the workflow's 
 | Sleeping | for people |
 | Attempted, Abandoned, Waits, Withdrawn | for the worker that takes the workflow over |
 
-It also has ChildEnded, Signalled and Cancelled, which other processes append without expectations. Checkpointed and Restarted replace older
-events.
+It also has ChildEnded, Signalled and Cancelled, which other processes append without expectations. Checkpointed, and Restarted with the
+Unreceived of its run, replace older events.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
         run: the number of restarts, with this one.
         started: the start with the new arguments.
         start: the seqnum of the Started in the log.
-        unreceived: (topic, value) of the signals that the code had not received.
+        unreceived: (topic, value) of the signals that the code had not received; empty if they are in `Unreceived` events.
         at_ms: the time of the restart, for the code.
         topics: the topics under which the workflow emitted values before.
         carried_ms: when its oldest needed record was written, by the clock of the log.
@@ -355,6 +355,18 @@ class Restarted(Event, tag="flow.restart", frozen=True):
     topics: tuple[str, ...] = ()
     carried_ms: int = 0
     cursor: int = 0
+
+
+class Unreceived(Event, tag="flow.unreceived", frozen=True):
+    """A part of the signals that a restart hands on, if they do not fit its record (`history_fold`). The last part is in that record.
+
+    Older programs do not know it, so that they do not take the next run for one without signals.
+    """
+
+    id: str
+    part: int
+    parts: int
+    data: bytes
 
 
 class ChildEnded(Event, tag="flow.child", frozen=True):
@@ -441,7 +453,7 @@ Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
 Note: TypeAlias = Sleeping | Attempted | Abandoned | Withdrawn
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
-Shortens: TypeAlias = Checkpointed | Restarted
+Shortens: TypeAlias = Checkpointed | Restarted | Unreceived
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
 AnyFlowEvent: TypeAlias = (
     OwnEvent | Delivered | Effect | Note | Waits | Incoming | Shortens | Resulted | Resumed | Terminated | OfPartition
@@ -463,7 +475,7 @@ PICKER: Final[Picker[AnyFlowEvent]] = Picker(
         *NOTES,
         Waits,
         *INCOMING,
-        *(Checkpointed, Restarted, Resumed, Terminated),
+        *(Checkpointed, Restarted, Unreceived, Resumed, Terminated),
         *(PartitionClaimed, PartitionCheckpoint, Leaving),
     ),
 )

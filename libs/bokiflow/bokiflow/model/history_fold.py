@@ -7,13 +7,16 @@
 - A fork begins with a checkpoint, whose last part is in the record of its Started; other parts may be before it. Without a Started there
   is no fork.
 - A restart (`Restarted`) begins a new history. Of older records only messages of other processes above its `seen` count, for the new run.
+- Unreceived signals that do not fit the record of a restart are in parts (`Unreceived`) before it, the last one, which is empty, in it.
+  Parts without a restart are of a worker that died before it: the next one appends them again. In memory, and so in checkpoints,
+  `Restarted` has all signals.
 - A history with a gap that no checkpoint or restart covers is not whole; no part of it is guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,8 +31,9 @@ from bokiflow.model.flow_events import (
     Note,
     Restarted,
     Started,
+    Unreceived,
 )
-from bokiflow.model.record_batcher import AROUND_BYTES, size_of
+from bokiflow.model.record_batcher import AROUND_BYTES, EVENT_BYTES, size_of
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.retention.checkpoint_rules import PART_BYTES, CheckpointPart, WholeCheckpoint, newest_first, split
 
@@ -62,6 +66,7 @@ class _CheckpointData(msgspec.Struct, array_like=True, frozen=True):
     restarted: Restarted | None
     rows: tuple[_CheckpointRecord, ...]
     passed: tuple[tuple[int, int, msgspec.Raw], ...] = ()
+    restarted_at: int = 0
 
 
 class _EventTag(msgspec.Struct, array_like=True):
@@ -70,6 +75,7 @@ class _EventTag(msgspec.Struct, array_like=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_CheckpointData)
+_signals: Final = msgspec.msgpack.Decoder(tuple[tuple[str, Any], ...])
 _heads: Final = msgspec.msgpack.Decoder(_EventTag)
 _passed: Final[dict[str, msgspec.msgpack.Decoder[Own]]] = {
     str(kind.__struct_config__.tag): msgspec.msgpack.Decoder(kind) for kind in PASSED
@@ -83,6 +89,7 @@ class HistoryRecord(NamedTuple):
     by: str
     restarted: Restarted | None = None
     checkpoints: tuple[Checkpointed, ...] = ()
+    unreceived: tuple[Unreceived, ...] = ()
 
 
 class History(NamedTuple):
@@ -94,6 +101,8 @@ class History(NamedTuple):
         records: the records since the start or last restart, ascending.
         covers: the place at or below which all needed records are in `records`.
         carried_ms: when the oldest needed record was written.
+        restarted_at: the seqnum of the last restart; 0 if there is none, or if an older program wrote the checkpoint that has it.
+        restart_from: the seqnum of the first record of the last restart; 0 if it is in a checkpoint.
     """
 
     started: Started
@@ -102,6 +111,8 @@ class History(NamedTuple):
     records: Sequence[RecordedEvents]
     covers: int
     carried_ms: int
+    restarted_at: int = 0
+    restart_from: int = 0
 
     @property
     def begins(self) -> Started:
@@ -128,6 +139,8 @@ def _encode(history: History) -> bytes:
                 own.append(event)
         rows.append(_CheckpointRecord(one.seqnum, one.time_ms, one.seen, tuple(own), one.incoming))
     data = (history.started, history.start, history.restarted, rows)
+    if history.restarted_at:
+        return _encoder.encode((*data, passed, history.restarted_at))
     return _encoder.encode((*data, passed) if passed else data)
 
 
@@ -207,7 +220,10 @@ def fold(stream: Sequence[HistoryRecord], gap: int) -> History | None:
         return None
     trimmed = base.covers
     if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
-        base = _since_restart(base, restart)
+        found = _with_unreceived(restart, after)
+        if found is None:
+            return None
+        base = _since_restart(base, *found)
         trimmed = restart.recorded.seqnum  # a trim up to there spares undelivered messages (`history_checkpoint`)
     return _with_fork_time(base, begun) if gap <= trimmed else None
 
@@ -243,10 +259,43 @@ def _from_checkpoint(whole: WholeCheckpoint, records: Sequence[RecordedEvents]) 
     data, rows = _decode(whole)
     above = [one for one in records if one.seqnum > whole.covers]
     start = data.start or whole.seqnum  # a fork begins with a checkpoint, in the record of its start
-    return History(data.started, start, data.restarted, [*rows, *above], max(whole.covers, start), whole.time_ms)
+    covers = max(whole.covers, start)
+    return History(
+        data.started, start, data.restarted, [*rows, *above], covers, whole.time_ms, restarted_at=data.restarted_at
+    )
 
 
-def _since_restart(base: History, restart: HistoryRecord) -> History:
+def restart_events(restarted: Restarted) -> tuple[list[Unreceived], Restarted, Unreceived | None]:
+    """Return the events of a restart: those of the records before it, its own, and the one that is in its record too."""
+    if not restarted.unreceived or size_of(restarted) <= EVENT_BYTES:
+        return [], restarted, None
+    data = [*split(_encoder.encode(restarted.unreceived), PART_DATA_BYTES), b""]
+    *before, last = (Unreceived(restarted.id, at, len(data), part) for at, part in enumerate(data))
+    return before, msgspec.structs.replace(restarted, unreceived=()), last
+
+
+def _with_unreceived(restart: HistoryRecord, stream: Sequence[HistoryRecord]) -> tuple[HistoryRecord, int] | None:
+    """Return a restart with all signals that it hands on, and the seqnum of its first record; None if a part is missing.
+
+    Its parts are the last ones before it: a worker appends one record of a workflow at a time, under its claim.
+    """
+    place = restart.recorded.seqnum
+    if not restart.unreceived or restart.restarted is None:
+        return restart, place
+    parts = [(one.recorded.seqnum, event) for one in stream if one.recorded.seqnum <= place for event in one.unreceived]
+    *before, (_, last) = parts
+    several = before[1 - last.parts :]
+    if [event.part for _, event in several] != list(range(last.parts - 1)):
+        return None
+    try:
+        unreceived = _signals.decode(b"".join(event.data for _, event in several))
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise ForeignRecord(f"signals of the restart in record {place} are damaged: {fault}", seqnum=place) from fault
+    whole = msgspec.structs.replace(restart.restarted, unreceived=unreceived)
+    return restart._replace(restarted=whole), several[0][0]
+
+
+def _since_restart(base: History, restart: HistoryRecord, restart_from: int) -> History:
     """Return the history from a restart on."""
     place, seen = restart.recorded.seqnum, restart.recorded.seen
     records = []
@@ -255,7 +304,13 @@ def _since_restart(base: History, restart: HistoryRecord) -> History:
         incoming = one.incoming if one.seqnum > seen else ()
         if own or incoming:
             records.append(one._replace(own=own, incoming=incoming, started=None))
-    return base._replace(restarted=restart.restarted, records=records, covers=max(base.covers, seen))
+    return base._replace(
+        restarted=restart.restarted,
+        records=records,
+        covers=max(base.covers, seen),
+        restarted_at=place,
+        restart_from=restart_from,
+    )
 
 
 def bytes_of(history: History) -> int:

@@ -158,6 +158,8 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._waiting: dict[str, _Timer] = {}
         self._tasks: dict[int, FlowTask[Any]] = {}
+        self._failed_tasks: list[FlowTask[Any]] = []
+        """Tasks that ended with an error in this run of the loop."""
         self._number = 0
         self._turns_in_vain = 0
         """The turns of code that did not wait for anything; 0 while it does."""
@@ -257,6 +259,12 @@ class FlowLoop(asyncio.AbstractEventLoop):
             if interrupted(error):
                 raise
             # The error is the outcome of the task that raised it already; asyncio raises it here as well.
+
+    def unnoticed(self) -> list[BaseException]:
+        """Return, and forget, the errors of tasks since the last call that no code has taken."""
+        failed, self._failed_tasks = self._failed_tasks, []
+        # Not by `exception()`, which would count as taken.
+        return [error for task in failed if task._log_traceback and (error := task._exception) is not None]
 
     def start(self, coro: Coroutine[Any, Any, T]) -> FlowTask[T]:
         """Start the root task; called inside `run`."""
@@ -411,8 +419,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
         made = FlowTask(coro, self, path, **options)
         number = made._flow_number
         self._tasks[number] = made
-        made.add_done_callback(lambda _: self._tasks.pop(number, None))
+        made.add_done_callback(self._task_ended)
         return made
+
+    def _task_ended(self, task: FlowTask[Any]) -> None:
+        self._tasks.pop(task._flow_number, None)
+        if task._log_traceback:  # until some code takes the error
+            self._failed_tasks.append(task)
 
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self

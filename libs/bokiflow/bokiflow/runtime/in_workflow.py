@@ -57,7 +57,7 @@ async def transact(
 
 
 def send(id: str, topic: str, value: object) -> None:
-    """Send a signal to another workflow of the app, exactly once.
+    """Send a signal to another workflow, of any app of the book, exactly once. One that has ended, or never existed, gets nothing.
 
     Raises:
         InvalidArgument: the id or the topic is no text, or the id is empty.
@@ -97,12 +97,13 @@ def restart(*args: Any, **options: Any) -> NoReturn:
     """Restart the workflow with these arguments and an empty history, as a workflow without an end has to from time to time.
 
     The id stays, and so do signals that were not received. Steps and timers that it waits for are cancelled; children run on. The run ends
-    by an exception that is not an `Exception`: call this in the workflow's own task, and do not catch it.
+    by an exception that is not an `Exception`: do not catch it. If a task calls this that no code awaits, the workflow's own task is
+    cancelled, and the next run begins once that has ended.
 
     Raises:
         InvalidArgument: the workflow does not take these arguments, or one of them does not fit the type of its parameter.
         NotEncodable: one of them is not JSON.
-        AtomicTooLarge: the arguments and the unreceived signals do not fit into a record; receive some signals first.
+        AtomicTooLarge: the arguments do not fit into a record.
     """
     _instance().restart(args, options)
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import xxhash
 
 from boki_common.errors import InvalidArgument
-from bokiflow.cancellation import RestartRequested, WorkflowCancelled
+from bokiflow.cancellation import RestartRequested, WorkflowCancelled, restart_of
 from bokiflow.errors import SET_UP, NonDeterminism
 from bokiflow.model import flow_events as events
 from bokiflow.model.delivery_order import OrderedEvent, Own
@@ -125,7 +125,9 @@ MESSAGE_CHARS: Final = 200
 WAITS_SHOWN: Final = 6
 """Waits that the message of a NonDeterminism lists."""
 RESTART_BYTES: Final = EVENT_BYTES - 32_768
-"""Bytes of arguments and signals in the record of a restart; the rest is for its other fields."""
+"""Bytes of arguments in the record of a restart; the rest is for its other fields."""
+LEFT_TASK: Final = "restart in a task that no code awaits"
+"""Patch by which such a restart ends the run. For older programs it had no effect."""
 
 
 class PendingCall(NamedTuple):
@@ -181,6 +183,10 @@ class Instance:
         self.locks: Final = LockEntries(child=bool(started.parent))
         self.parts: Final = TransactionParts(started.within)
         self.next: Json = None
+        self._restarts: list[RestartRequested] = []
+        """Restarts that the code has called for while its root task ran."""
+        self._restart: RestartRequested | None = None
+        """That of a task which no code awaits, for which the root task is cancelled."""
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # the rest is set at run time
         self._root: FlowTask[Any] | None = None
@@ -408,12 +414,16 @@ class Instance:
                 self.parts.add(event.parts)
                 self._resolve(event.key, wait, event.outcome)
         elif isinstance(event, events.Signalled):
+            if self.outcome is not None:  # delivered by a replay after the end of the run, for the next one
+                self._signals.values[event.topic].append(event.value)
+                return
             receiver = self._signals.deliver(event.topic, event.value)
             if receiver is not None:
                 self._run(partial(receiver.set_result, event.value))
         elif isinstance(event, events.Cancelled):
             root = self._root
             if root is not None:
+                self._restart = None
                 self._run(lambda: root.cancel(event.reason or None))
 
     def _resolve(self, key: str, wait: PendingCall, outcome: Outcome) -> None:
@@ -436,6 +446,7 @@ class Instance:
             return
         try:
             self._loop.run(call)
+            self._restart_for_task()
         except NonDeterminism as error:
             if self.is_replayed:
                 raise
@@ -452,14 +463,24 @@ class Instance:
         for key in list(self.locks.queued):
             self.unlock(key)
 
+    def _restart_for_task(self) -> None:
+        """Cancel the root task if another task, which no code awaits, has called for a restart: once the root ends, the run does."""
+        found = next((one for error in self._loop.unnoticed() if (one := restart_of(error)) in self._restarts), None)
+        if found is None or self._restart is not None or not self.patched(LEFT_TASK, deprecated=True):
+            return
+        self._restart, root = found, self._root
+        if root is not None and not root.done():
+            self._loop.run(lambda: root.cancel(str(found)))
+
     def _ended(self, root: FlowTask[Any]) -> Outcome:
+        error = None if root.cancelled() else root.exception()
+        restart = restart_of(error) if error is not None else self._restart
+        if restart is not None:
+            self.next = self.workflow.signature.encode(restart.run_args, restart.options)
+            return Outcome()
         if root.cancelled():
             return CANCELLED_OUTCOME
-        error = root.exception()
         self.fault = _fault_of(error)
-        if isinstance(error, RestartRequested):
-            self.next = self.workflow.signature.encode(error.run_args, error.options)
-            return Outcome()
         if error is not None:
             return failed(error, self._names)
         try:
@@ -649,10 +670,11 @@ class Instance:
         if self.started.within is not None:
             raise InvalidArgument("expected a workflow of its own, found a part of a transaction, which cannot restart")
         stored = self.workflow.signature.checked(args, options)
-        _check_size(
-            size_of([stored, self.unreceived]), "arguments of a restart, with unreceived signals,", RESTART_BYTES
-        )
-        raise RestartRequested(args, options)
+        _check_size(size_of(stored), "arguments of a restart", RESTART_BYTES)
+        request = RestartRequested(args, options)
+        if self._root is None or not self._root.done():
+            self._restarts.append(request)
+        raise request
 
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
