@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import boki
@@ -14,7 +15,18 @@ from bokiflow.history import inspection
 from bokiflow.history.inspection import Done
 from bokiflow.history.instance_state import Status, status_of
 from bokiflow.model import records
-from bokiflow.model.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
+from bokiflow.model.flow_events import (
+    PICKER,
+    Cancelled,
+    Checkpointed,
+    Emitted,
+    Ended,
+    Incoming,
+    Resumed,
+    Signalled,
+    Started,
+)
+from bokiflow.model.history_fold import History
 from bokiflow.model.outcomes import as_json, cancellation_text, error_of, missing_class
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
@@ -240,48 +252,116 @@ class Handle(Generic[R]):
     def events(self, topic: str, *, follow: bool = True) -> Iteration[Json]:
         """Return an iterator over the values that the workflow emits under a topic, from the first on.
 
-        An `anext` that is cancelled, as by `asyncio.wait_for`, loses no value: the next one continues.
+        An `anext` that is cancelled, as by `asyncio.wait_for`, loses no value: the next one continues. One that raises Trimmed or Lost has
+        passed over the values that are missing, and the next one continues behind them.
 
         Args:
             topic: the topic.
             follow: also wait for later values; the iteration never ends, unless it is closed.
 
         Raises:
+            Trimmed: values are not kept any more: the workflow ended, or it restarted after it emitted them.
+            Lost: records that may have had values were declared lost.
             InvalidArgument: the topic is no text.
             IteratorBusy: another task waits for the next value of this iterator.
             ClosedError: the client is closed.
         """
         records.check_text("a topic", topic)
-        log, last = self._flow.log, 0
+        log = self._flow.log
+        emitted = EmittedValues(log, self.id, topic)
+        return of_records(log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow), emitted.values_of)
 
-        async def values_of(item: boki.Record | boki.Gap) -> list[Json]:
-            nonlocal last
-            if isinstance(item, boki.Gap):
+
+class EmittedValues:
+    """The values that a workflow emits under a topic, from the records of the topic's stream.
+
+    Records below a checkpoint are trimmed, and their values read from the history in it. That has no values of runs before a restart.
+    """
+
+    def __init__(self, log: Log, id: str, topic: str) -> None:
+        self._log: Final = log
+        self._id: Final = id
+        self._topic: Final = topic
+        self._last = 0
+        """The seqnum of the newest value."""
+        self._reported = 0
+        """The place up to which missing values of an ended workflow were reported."""
+        self._reported_run = 0
+        """The run before which missing values were reported."""
+        self._missing = 0
+        """The first seqnum of trimmed records since the newest checkpoint; 0 if there are none."""
+
+    async def values_of(self, item: boki.Record | boki.Gap) -> list[Json]:
+        """Return the values of the next record. Raises Trimmed, Lost for what is missing, once."""
+        if isinstance(item, boki.Gap):
+            if item.last > self._reported:
+                await self._check_gap(item)
+            return []
+        values: list[object] = []
+        upto = self._last
+        mine = PICKER.of(item.seqnum, await self._log.open(item), about=self._id)
+        if upto == 0 and any(isinstance(event, Started) for event in mine):
+            self._missing = item.seqnum  # values of a fork's origin are in the checkpoint of this record
+        for event in mine:
+            if isinstance(event, Emitted) and event.topic == self._topic:
+                upto = item.seqnum
+                values.append(event.value)
+            elif isinstance(event, Checkpointed) and event.covers > upto:
+                emitted = await self._in_history(item.seqnum)
+                values += [value for seqnum, value in emitted if upto < seqnum <= event.covers]
+                upto = event.covers
+        self._last, self._missing = upto, 0
+        return cast(list[Json], values)
+
+    async def _check_gap(self, gap: boki.Gap) -> None:
+        if gap.kind is not boki.GapKind.TRIMMED:
+            self._reported = gap.last
+            raise gap.error()
+        self._missing = self._missing or gap.first
+        try:
+            found = await inspection.whole_history(self._log, self._id)
+        except Trimmed as trimmed:
+            ended = await inspection.newest(self._log, self._id)
+            if ended is None or ended.ended is None or self._topic not in ended.ended.topics:
+                return  # it was forgotten, or emitted nothing
+            self._reported = gap.last
+            raise self._trimmed("the workflow ended, and none of them is kept any more", gap.last + 1) from trimmed
+        if found.start <= gap.last:
+            self._check_run(found)
+
+    async def _in_history(self, checkpoint: int) -> list[tuple[int, object]]:
+        """Return the values that the history has, for records below a checkpoint. Raises Trimmed if some are in no record any more."""
+        try:
+            found = await inspection.whole_history(self._log, self._id)
+        except Trimmed as trimmed:  # the workflow has ended, and its history is trimmed
+            if not self._missing or checkpoint <= self._reported:
                 return []
-            values: list[object] = []
-            upto = last
-            for event in PICKER.of(item.seqnum, await log.open(item), about=self.id):
-                if isinstance(event, Emitted) and event.topic == topic:
-                    upto = item.seqnum
-                    values.append(event.value)
-                elif isinstance(event, Checkpointed) and event.covers > upto:
-                    emitted = await _emitted(log, self.id, topic)
-                    values += [value for seqnum, value in emitted if upto < seqnum <= event.covers]
-                    upto = event.covers
-            last = upto
-            return cast(list[Json], values)
+            self._reported = checkpoint
+            raise self._trimmed("the workflow ended", checkpoint + 1) from trimmed
+        if self._missing:
+            self._check_run(found)
+        emitted = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
+        return [(seqnum, event.value) for seqnum, event in emitted if event.topic == self._topic]
 
-        return of_records(log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow), values_of)
+    def _check_run(self, found: History) -> None:
+        """Raise Trimmed if missing values may be of a run before the last restart: they are not in the history. Once for each restart."""
+        restarted = found.restarted
+        if restarted is None or self._topic not in restarted.topics or restarted.run <= self._reported_run:
+            return
+        if not 0 < found.restarted_at < self._missing:
+            self._reported_run = restarted.run
+            since = datetime.fromtimestamp(restarted.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+            why = f"it restarted since, at {since}, and what it emitted before is kept for about a day"
+            raise self._trimmed(why, found.restarted_at)
 
-
-async def _emitted(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
-    """Return the values that a workflow emitted from its history: their records are trimmed."""
-    try:
-        found = await inspection.whole_history(log, id)
-    except Trimmed:  # the workflow has ended, and its history is trimmed
-        return []
-    emitted = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
-    return [(seqnum, event.value) for seqnum, event in emitted if event.topic == topic]
+    def _trimmed(self, why: str, mark: int) -> Trimmed:
+        return Trimmed(
+            f"expected all values that workflow {self._id!r} emitted under {self._topic!r}, found some trimmed: {why}. The next call of "
+            f"`anext` gives those that are kept",
+            mark=mark,
+            id=self._id,
+            topic=self._topic,
+        )
 
 
 def _missing(id: str) -> NoSuchWorkflow:
