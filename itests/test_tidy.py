@@ -77,6 +77,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "metalog/boki_metalog/listed_process.py": "metalog/tests/sequencer/test_sequencer.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
     "libs/bokiflow/bokiflow/history/ends.py": "libs/tests/flow/client/test_terminating.py",
+    "libs/bokiflow/bokiflow/history/addresses.py": "libs/tests/flow/client/test_in_atomic.py",
     "libs/bokiflow/bokiflow/worker/upkeep.py": "libs/tests/flow/retention/test_collector.py",
     "libs/bokiflow/bokiflow/execute/inbox.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/running_tasks.py": "libs/tests/flow/execute/test_executor.py",

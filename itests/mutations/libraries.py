@@ -1470,4 +1470,96 @@ bokiflow libs/tests/flow/retention/test_collector.py::test_a_child_of_a_forgotte
 @@
 -    return began is not None and began[0] > after and (began
 +    return began is not None and (began
+
+a schedule takes that of another app for its own
+bokiflow libs/tests/flow/client/test_schedules.py::test_apps_of_one_book_have_schedules_of_one_name
+-        return group not in (None, "", self._flow.group)
++        return False
+
+a schedule takes the ids of firings of another app's that was set again
+bokiflow libs/tests/flow/client/test_schedules.py::test_the_second_app_of_a_schedules_name_keeps_its_ids_when_the_first_is_gone
+-        elif is_others or (held is None and
++        elif is_others or (held is ... and
+
+a schedule that another app sets at the same time is given up
+bokiflow libs/tests/flow/client/test_schedules.py::test_apps_that_set_a_schedule_of_one_name_at_once_both_have_it
+-                if not left or not self._is_others(
++                if not self._is_others("") or not self._is_others(
+
+workflows of other apps in a stream of attributes hide those of this app
+bokiflow libs/tests/flow/history/test_inspection_attributes.py::test_records_of_other_groups_in_its_stream_hide_none
+-        wanted = further
++        wanted = []
+
+ids of rounds of other apps count as tried
+bokiflow libs/tests/flow/client/test_debounce.py::test_many_apps_of_a_book_debounce_calls_of_one_id
+-                if tried - of_others == ATTEMPTS:
++                if tried == ATTEMPTS:
+
+signals that fit no record with a restart are not handed on
+bokiflow libs/tests/flow/execute/test_restarts.py::test_signals_that_fit_no_record_are_handed_on
+-        unreceived = _signals.decode(b"".join(event.data for _, event in several))
++        unreceived = _signals.decode(b"".join(event.data for _, event in several))[:0]
+
+the parts of a restart are trimmed with the run before it
+bokiflow libs/tests/flow/execute/test_restarts.py::test_a_crash_anywhere_loses_and_doubles_no_signal
+-min([*waiting, history.restart_from or restart, restart])
++min([*waiting, restart])
+
+a signal after a restart goes to a task of the run before
+bokiflow libs/tests/flow/execute/test_restarts.py::test_a_signal_that_comes_after_a_restart_and_before_its_record_is_kept
+-            if self.outcome is not None:  # delivered by a replay
++            if self.outcome is ...:  # delivered by a replay
+
+a restart in a group of tasks fails the workflow
+bokiflow libs/tests/flow/execute/test_restarts.py::test_a_restart_counts_in_whatever_task_it_is_called
+-    if isinstance(error, BaseExceptionGroup):
+-        found = [restart_of
++    if error is ...:
++        found = [restart_of
+
+a restart in a task that no code awaits has no effect
+bokiflow libs/tests/flow/execute/test_restarts.py::test_a_restart_counts_in_whatever_task_it_is_called
+-            self._restart_for_task()
++            pass
+
+a cancellation after a restart in a task is lost with the run
+bokiflow libs/tests/flow/execute/test_restarts.py::test_a_cancellation_after_a_restart_in_a_task_ends_the_workflow
+-                self._restart = None
++                pass
+
+values of an ended workflow that are trimmed are left out
+bokiflow libs/tests/flow/client/test_handles_events.py::test_values_of_an_ended_workflow_are_missed_after_its_history_is_trimmed
+-            if ended is None or ended.ended is None or
++            if ended is not None or ended is None or ended.ended is None or
+
+values of runs before a restart are left out
+bokiflow libs/tests/flow/client/test_handles_events.py::test_what_a_run_before_a_restart_emitted_is_missed_once_it_is_trimmed
+-        if found.start <= gap.last:
++        if found.start > gap.last:
+
+values of a fork's origin are left out
+bokiflow libs/tests/flow/client/test_handles_events.py::test_a_fork_of_a_workflow_that_restarted_is_told_what_its_origin_emitted
+-            self._missing = item.seqnum  # values
++            pass  # values
+
+a signal of a workflow goes to the workers of its own app
+bokiflow libs/tests/flow/client/test_in_atomic.py::test_a_workflow_signals_one_of_another_app
+-            return addresses.signal(self._host.log, notice, self.place.group)
++            pass
+
+a signal in a record of another library goes to the workers of the sender's app
+bokiflow libs/tests/flow/client/test_in_atomic.py::test_a_signal_reaches_the_workflow_of_another_app
+-    return _of(flow, addresses.signal(flow.log, event, flow.group))
++    return _of(flow, records.send(records.InstanceStreams(id, flow.group), event))
+
+a record of machines forgets the addresses of its parts
+bokirsm libs/tests/rsm/test_parts_of_others.py::test_a_queue_a_store_and_a_workflow_change_with_the_commit_by_one_record
+-        return Contribution(tuple(streams), expected, events, addresses=addresses)
++        return Contribution(tuple(streams), expected, events)
+
+a workflow that is started while it is signalled is not looked at again
+bokiflow libs/tests/flow/client/test_in_atomic.py::test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it
+-            return Contribution((), {tags.flow_own(event.id): None})
++            return Contribution()
 """)

@@ -78,14 +78,16 @@ def parts_of(queue: Queue[str], store: BokiStore, flow: Flow) -> Makes:
     ]
 
 
+@pytest.mark.parametrize("app", ["flows", "another"])
 @in_virtual_time
 async def test_a_queue_a_store_and_a_workflow_change_with_the_commit_by_one_record(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, app: str
 ) -> None:
+    """Whether the client of workflows is of their own app or of another one."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         log = Log((await cluster.connect()).book("b"))
         queue, store, flow = await Queue.open(log, "shipments", str, shards=1), BokiStore(log), Flow(flows, log)
-        monkeypatch.setattr(Parts, "make", staticmethod(parts_of(queue, store, flow)))
+        monkeypatch.setattr(Parts, "make", staticmethod(parts_of(queue, store, Flow(FlowApp(app), log))))
         async with (
             Host(APP, (await cluster.connect()).book("b"), stuck_after_s=None) as host,
             Worker(flows, (await cluster.connect()).book("b")),

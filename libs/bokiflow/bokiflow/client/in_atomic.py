@@ -12,8 +12,8 @@ logs of the same book: a record of another book refuses the contribution (`Wrong
   handler or transaction that runs again may start it again. If it is started between this check and the append, the append raises Conflict
   and nothing happened.
 - The workflow starts without an owner: the worker that owns its partition claims it, with one more append.
-- A signal has no condition. A signal to a workflow that has ended, or never existed, is dropped. It is for a workflow of the flow's own
-  app: one of another app of the book gets it when another worker takes that workflow over; `Handle.signal` finds workflows of every app.
+- A signal has no condition. A signal to a workflow that has ended, or never existed, is dropped. The workflow may be of any app of the
+  book: which one is read right before the record is sent (`addresses`). If that read fails, nothing is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from bokiflow.client.flow import Flow, check_id, check_same
-from bokiflow.history import inspection
+from bokiflow.history import addresses, inspection
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
 from bokiflow.model.outcomes import as_json
@@ -65,7 +65,7 @@ def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contrib
         InvalidArgument: the id or the topic is not valid.
     """
     event = Signalled(check_id(id), records.check_text("a topic", topic), as_json(value), flow.token())
-    return _of(flow, records.send(records.InstanceStreams(id, flow.group), event))
+    return _of(flow, addresses.signal(flow.log, event, flow.group))
 
 
 def _of(flow: Flow, part: Contribution) -> Contribution:

@@ -15,7 +15,7 @@ import msgspec
 from boki_common.errors import Conflict
 from bokiflow.execute.traces import Spans
 from bokiflow.execute.worker_host import WorkerHost
-from bokiflow.history import inspection
+from bokiflow.history import addresses, inspection
 from bokiflow.model import flow_events as events
 from bokiflow.model import records
 from bokiflow.model.delivery_order import end_of
@@ -152,8 +152,14 @@ class RecordBuilder:
                 parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
             start = self._starts.get(id(event))
             if start is not None and start.notice is not None:
-                parts.append(records.send(records.InstanceStreams(start.notice.id, self.place.group), start.notice))
+                parts.append(self._notice(start.notice))
         return joined(parts)
+
+    def _notice(self, notice: events.Incoming) -> Contribution:
+        """Return the record of a message to another workflow. A child is of this app; a signal may be for a workflow of any app."""
+        if isinstance(notice, events.Signalled) and notice.id != self.place.id:
+            return addresses.signal(self._host.log, notice, self.place.group)
+        return records.send(records.InstanceStreams(notice.id, self.place.group), notice)
 
     def _child_start(self, number: int) -> Contribution:
         child = self._children[number]

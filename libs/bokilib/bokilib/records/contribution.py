@@ -12,8 +12,8 @@ one, such as a program makes itself, joins a record of any book.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,11 @@ class Origin(NamedTuple):
     maker: str
 
 
+Address: TypeAlias = "Callable[[bool], Awaitable[Contribution]]"
+"""Reads, right before a record is sent, which other streams it joins, and what that expects. Called with True, it reads what is newest,
+since a record that expected what the call before had read was refused."""
+
+
 class Contribution(msgspec.Struct, frozen=True):
     """The part of a record that one library, or one transaction, adds.
 
@@ -76,12 +81,15 @@ class Contribution(msgspec.Struct, frozen=True):
         expect: expectations of streams, including fences.
         events: of the library.
         origin: the book that it is for, and the object that it comes from; None if that is not known.
+        addresses: reads of further streams and expectations, for parts that are made where nothing can be read. If one fails, nothing is
+            sent.
     """
 
     tags: tuple[str, ...] = ()
     expect: Mapping[str, int | None] = {}
     events: tuple[Event, ...] = ()
     origin: Origin | None = None
+    addresses: tuple[Address, ...] = ()
 
 
 def joined(contributions: Iterable[Contribution]) -> Contribution:
@@ -108,6 +116,7 @@ def joined(contributions: Iterable[Contribution]) -> Contribution:
         lowest(one.expect for one in several),
         tuple(event for one in several for event in one.events),
         origin,
+        tuple(address for one in several for address in one.addresses),
     )
 
 

@@ -203,7 +203,9 @@ class LaneRecord:
         streams = [tags.rsm_partition(self._group, one) for one in self._targets]
         streams += [tags.rsm_replies(process) for process in self._processes]
         streams += self._tags
-        return Contribution(tuple(streams), expectations(self._group, claims, self._partitions), events)
+        addresses = tuple(address for part in self._parts for address in part.addresses)
+        expected = expectations(self._group, claims, self._partitions)
+        return Contribution(tuple(streams), expected, events, addresses=addresses)
 
     def appended(self, seqnum: int) -> None:
         """Note the seqnum of this record: it is in the log."""

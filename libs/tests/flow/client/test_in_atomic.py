@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
+import bokiflow
 from boki.testing import MemoryCluster
-from boki_common.errors import Conflict, InvalidArgument
+from boki_common.errors import Conflict, InvalidArgument, Unreachable
 from bokiflow import App, Flow, IdReused, recv
 from bokiflow.client.in_atomic import signalling, starting
 from bokilib import Atomic, Contribution, Fenced, Log, NotEncodable
@@ -86,3 +88,72 @@ async def test_what_cannot_be_encoded_is_refused(cluster: MemoryCluster) -> None
         await starting(flow, order.call("ann"), id="")
     with pytest.raises(NotEncodable):
         signalling(flow, "o-1", "paid", float("nan"))
+
+
+async def test_a_signal_reaches_the_workflow_of_another_app(cluster: MemoryCluster) -> None:
+    """In records of all libraries; which app the workflow is of is read when the record is sent."""
+    flow = Flow(App("other"), (await cluster.connect()).book("shop"))
+    store = BokiStore(flow.log)
+    early = signalling(flow, "o-1", "paid", 1)  # before the workflow is there
+    async with working(cluster, app) as worker, asyncio.timeout(30):
+        for number in (1, 2):
+            await worker.start(order.call("ann"), id=f"o-{number}")
+        async with Atomic(flow.log) as tx:
+            tx.add(early)
+        assert await worker.handle("o-1").result() == "ann 1"
+        async with store.transaction() as changed:
+            changed["orders"].inc("count")
+            changed.add(signalling(flow, "o-2", "paid", 2))
+        assert await worker.handle("o-2").result() == "ann 2"
+
+
+async def test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it(cluster: MemoryCluster) -> None:
+    """It was read as free, and another app starts it before the record is in the log."""
+    flow = Flow(App("other"), (await cluster.connect()).book("shop"))
+    part = signalling(flow, "o-1", "paid", 1)
+    (address,) = part.addresses
+    reads: list[bool] = []
+    async with working(cluster, app) as worker, asyncio.timeout(30):
+
+        async def overtaken(again: bool) -> Contribution:
+            reads.append(again)
+            found = await address(again)
+            if not again:
+                await worker.start(order.call("ann"), id="o-1")
+            return found
+
+        await flow.log.append(msgspec.structs.replace(part, addresses=(overtaken,)))
+        assert await worker.handle("o-1").result() == "ann 1"
+    assert reads == [False, True]
+
+
+async def test_a_record_whose_address_cannot_be_read_is_not_sent(cluster: MemoryCluster) -> None:
+    flow = Flow(app, (await cluster.connect()).book("shop"))
+
+    async def unreachable(again: bool) -> Contribution:
+        raise Unreachable("no engine")
+
+    part = msgspec.structs.replace(signalling(flow, "o-1", "paid", 1), addresses=(unreachable,))
+    with pytest.raises(Unreachable):
+        await flow.log.append(part)
+    assert flow.log.appends == 0
+
+
+async def test_a_workflow_signals_one_of_another_app(cluster: MemoryCluster) -> None:
+    """Also one that is started later, and none of its own children is looked up by another app's name."""
+    other = App("other")
+
+    @other.workflow
+    async def pays(ids: list[str]) -> None:
+        for id in ids:
+            bokiflow.send(id, "paid", id)
+            await bokiflow.recv("next")
+
+    async with working(cluster, app) as worker, working(cluster, other, "o") as payer, asyncio.timeout(30):
+        await worker.start(order.call("ann"), id="o-1")
+        paying = await payer.start(pays.call(["o-1", "nobody", "o-2"]), id="p")
+        assert await worker.handle("o-1").result() == "ann o-1"
+        await paying.signal("next")
+        await worker.start(order.call("bob"), id="o-2")
+        await paying.signal("next")
+        assert await worker.handle("o-2").result() == "bob o-2"
