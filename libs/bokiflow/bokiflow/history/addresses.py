@@ -6,28 +6,28 @@ that no workflow has is expected to be free still, so a workflow that is started
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
 from bokiflow.history import inspection
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
 from bokilib.append.log import Log
 from bokilib.records import tags
-from bokilib.records.contribution import Contribution
+from bokilib.records.contribution import Address, Contribution
 
 
 def signal(log: Log, event: Signalled, group: str) -> Contribution:
     """Return the record of a signal to a workflow of any app of the book. `group`: the app of the sender."""
 
-    async def address(again: bool) -> Contribution:
+    async def read(again: bool) -> tuple[str, Mapping[str, int | None]]:
         found = await inspection.group_of(log, event.id, consistency="linearizable" if again else "session")
-        if found is None and await _is_free(log, event.id):
-            return Contribution((), {tags.flow_own(event.id): None})
-        if found in (None, "", group):
-            return Contribution()
-        return Contribution((records.InstanceStreams(event.id, found).to_workers,))
+        is_free = found is None and await _is_free(log, event.id)
+        place = records.InstanceStreams(event.id, found or group)
+        return place.to_workers, {place.fence: None} if is_free else {}
 
-    return msgspec.structs.replace(records.send(records.InstanceStreams(event.id, group), event), addresses=(address,))
+    place = records.InstanceStreams(event.id, group)
+    stands_in = f"{place.history}/to"
+    return Contribution((place.history, stands_in), {}, (event,), addresses=(Address(stands_in, read),))
 
 
 async def _is_free(log: Log, id: str) -> bool:

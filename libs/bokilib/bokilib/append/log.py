@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.bodies import from_outside
@@ -29,7 +27,7 @@ from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, Payl
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import events as records
 from bokilib.records.conflict_rules import Expected, Moved, moved
-from bokilib.records.contribution import Contribution, Origin, check_fits, check_part, identity_of, joined
+from bokilib.records.contribution import Contribution, Origin, addressed, check_fits, check_part, identity_of
 from bokilib.records.events import Envelope, Event
 from bokilib.stacks import text_of
 
@@ -192,8 +190,7 @@ class Log:
         check_fits(one, len(data))
         again = False
         while True:
-            whole = await _addressed(one, again=again) if one.addresses else one
-            check_fits(whole, len(data))
+            whole = addressed(one, await asyncio.gather(*(address.read(again) for address in one.addresses)))
             ticket = await self._submit(data, whole)
             try:
                 seqnum = await self._answer(ticket, settle=settle)
@@ -343,12 +340,6 @@ def _check_bytes(made: object, hook: str, call: str, **facts: int) -> None:
         raise PayloadHookFailed(
             f"payload hook {hook!r} was called {call}: expected bytes, found {found}", hook=hook, **facts
         )
-
-
-async def _addressed(one: Contribution, *, again: bool) -> Contribution:
-    """Return a contribution with the streams and expectations of its addresses."""
-    found = await asyncio.gather(*(address(again) for address in one.addresses))
-    return joined([msgspec.structs.replace(one, addresses=()), *found])
 
 
 async def _final_outcome(ticket: TicketPort) -> boki.Outcome:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -68,9 +68,17 @@ class Origin(NamedTuple):
     maker: str
 
 
-Address: TypeAlias = "Callable[[bool], Awaitable[Contribution]]"
-"""Reads, right before a record is sent, which other streams it joins, and what that expects. Called with True, it reads what is newest,
-since a record that expected what the call before had read was refused."""
+class Address(NamedTuple):
+    """A stream of a record that is read right before the record is sent, for parts that are made where nothing can be read.
+
+    Attributes:
+        stands_in: the name among the contribution's tags that stands for it, so that it counts.
+        read: returns the stream, and what the record expects. Called with True it reads what is newest: a record that expected what the
+            call before had read was refused.
+    """
+
+    stands_in: str
+    read: Callable[[bool], Awaitable[tuple[str, Mapping[str, int | None]]]]
 
 
 class Contribution(msgspec.Struct, frozen=True):
@@ -81,8 +89,7 @@ class Contribution(msgspec.Struct, frozen=True):
         expect: expectations of streams, including fences.
         events: of the library.
         origin: the book that it is for, and the object that it comes from; None if that is not known.
-        addresses: reads of further streams and expectations, for parts that are made where nothing can be read. If one fails, nothing is
-            sent.
+        addresses: streams that are read when the record is sent. If a read fails, nothing is sent.
     """
 
     tags: tuple[str, ...] = ()
@@ -118,6 +125,22 @@ def joined(contributions: Iterable[Contribution]) -> Contribution:
         origin,
         tuple(address for one in several for address in one.addresses),
     )
+
+
+def addressed(one: Contribution, found: Iterable[tuple[str, Mapping[str, int | None]]]) -> Contribution:
+    """Return a contribution with what the reads of its addresses returned, in their order.
+
+    Where a record takes no more expectations, those of addresses are left out.
+    """
+    streams: dict[str, list[str]] = {}
+    expect = dict(one.expect)
+    for address, (stream, expected) in zip(one.addresses, found, strict=True):
+        streams.setdefault(address.stands_in, []).append(stream)
+        more = {tag: place for tag, place in expected.items() if tag not in expect}
+        if len(expect) + len(more) <= RECORD_EXPECTATIONS:
+            expect |= more
+    names = tuple(dict.fromkeys(name for tag in one.tags for name in streams.get(tag, (tag,))))
+    return msgspec.structs.replace(one, tags=names, expect=expect, addresses=())
 
 
 def check_part(part: object, book: BookIdentity | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -10,9 +11,11 @@ import pytest
 import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, InvalidArgument, Unreachable
+from boki_common.limits import RECORD_EXPECTATIONS, RECORD_TAGS
 from bokiflow import App, Flow, IdReused, recv
 from bokiflow.client.in_atomic import signalling, starting
 from bokilib import Atomic, Contribution, Fenced, Log, NotEncodable
+from bokilib.records.contribution import addressed, joined
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.conftest import working
 
@@ -115,14 +118,14 @@ async def test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it(cluster: M
     reads: list[bool] = []
     async with working(cluster, app) as worker, asyncio.timeout(30):
 
-        async def overtaken(again: bool) -> Contribution:
+        async def overtaken(again: bool) -> tuple[str, Mapping[str, int | None]]:
             reads.append(again)
-            found = await address(again)
+            found = await address.read(again)
             if not again:
                 await worker.start(order.call("ann"), id="o-1")
             return found
 
-        await flow.log.append(msgspec.structs.replace(part, addresses=(overtaken,)))
+        await flow.log.append(msgspec.structs.replace(part, addresses=(address._replace(read=overtaken),)))
         assert await worker.handle("o-1").result() == "ann 1"
     assert reads == [False, True]
 
@@ -130,10 +133,11 @@ async def test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it(cluster: M
 async def test_a_record_whose_address_cannot_be_read_is_not_sent(cluster: MemoryCluster) -> None:
     flow = Flow(app, (await cluster.connect()).book("shop"))
 
-    async def unreachable(again: bool) -> Contribution:
+    async def unreachable(again: bool) -> tuple[str, Mapping[str, int | None]]:
         raise Unreachable("no engine")
 
-    part = msgspec.structs.replace(signalling(flow, "o-1", "paid", 1), addresses=(unreachable,))
+    part = signalling(flow, "o-1", "paid", 1)
+    part = msgspec.structs.replace(part, addresses=(part.addresses[0]._replace(read=unreachable),))
     with pytest.raises(Unreachable):
         await flow.log.append(part)
     assert flow.log.appends == 0
@@ -157,3 +161,14 @@ async def test_a_workflow_signals_one_of_another_app(cluster: MemoryCluster) -> 
         await worker.start(order.call("bob"), id="o-2")
         await paying.signal("next")
         assert await worker.handle("o-2").result() == "bob o-2"
+
+
+async def test_signals_take_no_more_streams_than_were_counted(cluster: MemoryCluster) -> None:
+    """Before they are sent, a record is filled by the number of its streams: apps of all workflows may differ."""
+    flow = Flow(App("other"), (await cluster.connect()).book("shop"))
+    parts = joined(signalling(flow, f"o-{number}", "paid", number) for number in range(RECORD_TAGS // 2))
+    assert len(parts.tags) == RECORD_TAGS - 1
+    found = [(f"flow/to/of {number}/1", {f"own {number}": None}) for number in range(RECORD_TAGS // 2)]
+    whole = addressed(msgspec.structs.replace(parts, expect=dict.fromkeys(map(str, range(200)), 1)), found)
+    assert len(whole.tags) == len(parts.tags) and len(whole.expect) == RECORD_EXPECTATIONS
+    assert not any(tag.endswith("/to") for tag in whole.tags)
