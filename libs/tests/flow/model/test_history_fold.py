@@ -199,3 +199,26 @@ def test_events_of_later_programs_are_skipped_or_refused_with_a_sentence() -> No
         of_data(msgspec.msgpack.encode((STARTED, 1, None, [(3, 3, 1, [("flow.later", "x")], ())])))
     with pytest.raises(ForeignRecord, match="record 9 is damaged"):
         of_data(_with([])[:-1])
+
+
+def test_a_restart_has_the_signals_of_the_last_parts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts without a restart are of a worker that died; a restart whose parts are not all there is not whole."""
+    monkeypatch.setattr(history_fold, "EVENT_BYTES", 100)
+    monkeypatch.setattr(history_fold, "PART_DATA_BYTES", 30)
+    signals = tuple(("t", f"{number}".rjust(20)) for number in range(4))
+    parts, slim, last = history_fold.restart_events(Restarted("x", 1, STARTED, 1, signals, 0))
+    assert len(parts) > 2 and last is not None and last.parts == len(parts) + 1 and slim.unreceived == ()
+    before = [
+        HistoryRecord(RecordedEvents(5 + at, 0, 0), "a", unreceived=(part,))
+        for at, part in enumerate([*parts[:2], *parts])
+    ]
+    with_parts = HistoryRecord(RecordedEvents(20, 20, 0), "a", slim, unreceived=(last,))
+    found = history_fold.fold([begun(1), *before, with_parts], 0)
+    assert found is not None and found.restarted is not None and found.restarted.unreceived == signals
+    assert (found.restarted_at, found.restart_from) == (20, 7)
+    assert history_fold.fold([begun(1), *before[:-1], with_parts], 0) is None
+    alone = HistoryRecord(RecordedEvents(20, 20, 0), "a", Restarted("x", 1, STARTED, 1, signals[:1], 0))
+    found = history_fold.fold([begun(1), *before, alone], 0)
+    assert found is not None and found.restarted is not None and found.restarted.unreceived == signals[:1]
+    again = history_fold.fold(checkpoint(30, 25, found), 25)
+    assert again is not None and again.restarted_at == 20 and again.restarted == found.restarted
