@@ -1502,7 +1502,7 @@ bokiflow libs/tests/flow/execute/test_restarts.py::test_signals_that_fit_no_reco
 +    if restarted:
 
 the parts of a restart are trimmed with the run before it
-bokiflow libs/tests/flow/execute/test_restarts.py::test_a_crash_anywhere_loses_and_doubles_no_signal
+bokiflow libs/tests/flow/execute/test_restarts.py::test_old_parts_are_trimmed_and_a_checkpoint_has_all_signals
 -min([*waiting, history.restart_from or restart, restart])
 +min([*waiting, restart])
 
