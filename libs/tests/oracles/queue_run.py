@@ -15,8 +15,8 @@ What happened is read from the log by `Witness` as it grows; the oracle knows no
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
 - no more attempts of a message failed than handlers raised or gave it back, or processes ended with it that were not drained and did not
   leave; in calm weather, since rough weather takes living members for dead;
-- nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and a dead letter had as many
-  handlers as the queue allows that raised, or whose process died or stood still;
+- nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and of a dead letter as many
+  attempts failed as the queue allows: handlers raised or gave it back, or a member was lost with it alone (`queue_deaths`);
 - no task of a member runs on when all have ended.
 
     .venv/bin/python -m libs.tests.oracles.queue_run --first 1 --seeds 3000
@@ -44,7 +44,7 @@ from bokiqueue.checkpoint import checkpointing
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokiqueue.model import delivery_rules
 from bokiqueue.model.events import PICKER as EVENTS
-from bokiqueue.model.events import Config, Pushed
+from bokiqueue.model.events import Config, Id, Pushed
 from bokiqueue.model.items import body_of
 from bokiqueue.shard import arrivals
 from bokiqueue.sharding import shard_of
@@ -52,6 +52,7 @@ from bokistore import BokiStore
 from bokistore.commit.transactions import Transaction
 from bokistore.errors import TransactionTimeout
 from bokistore.model.events import PICKER, Commit
+from libs.tests.oracles.queue_deaths import Deaths
 from libs.tests.oracles.rough_book import CALM, STOPPED_S, WEATHERS, RoughBook
 from libs.tests.oracles.seeds import JumpingClock, Witness, constants, main, running_tasks
 
@@ -144,6 +145,8 @@ class World:
         """Place at which the group that comes and goes was certainly there for good; 0: it is not."""
         self.burdens: Final[Counter[tuple[str, int]]] = Counter()
         """(group, message) → handlers that raised, or whose process died or stood still."""
+        self.failed: Final[Counter[tuple[str, int]]] = Counter()
+        """(group, message) → handlers that raised or gave it back."""
         self.stop: Final = asyncio.Event()
         cancelling = random.Random(f"{seed} cancels")
         numbers = SeededRandom(cancelling.randrange(1 << 30))
@@ -274,13 +277,18 @@ class World:
             f"{group}: attempt {message.attempt} of message {message.body['n']}, of which {failed} failed"
         )
 
+    def fails(self, group: str, message: Message[Body]) -> None:
+        """Count a handler that raises or gives its message back."""
+        self.burdens[group, message.body["n"]] += 1
+        self.failed[group, message.body["n"]] += 1
+
     async def handle(self, process: Process, group: str, messages: list[Message[Body]]) -> None:
         chances = self.chances
         drawn = chances.random()
         try:
             if drawn < 0.12:
                 for message in messages:
-                    self.burdens[group, message.body["n"]] += 1
+                    self.fails(group, message)
                     nack = partial(message.nack, chances.choice((0, 0, 1, 20)))
                     if chances.random() < 0.5:
                         await self.cancels.call(nack)
@@ -323,7 +331,8 @@ class World:
 
         async with messages[0]:
             if fails:
-                self.burdens.update((group, message.body["n"]) for message in messages)
+                for message in messages:
+                    self.fails(group, message)
                 raise HandlerFails
             if chances.random() < 0.5:
                 await process.store.transact(body)
@@ -528,7 +537,7 @@ class Member:
 class Oracle:
     """What the log says became of each message. `effects`: (group, message) → how often; `order`: by group, as they came."""
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, witness: Witness, shards: int) -> None:
         self.effects: Final[Counter[tuple[str, int]]] = Counter()
         self.order: Final[defaultdict[str, list[int]]] = defaultdict(list)
         self.dead: Final[Counter[int]] = Counter()
@@ -540,7 +549,11 @@ class Oracle:
         self.purged_below = 0
         """Place below which messages were purged for the group that is purged."""
         self.times: Final = {seqnum: time_ms for seqnum, (time_ms, _) in witness.records.items()}
-        for seqnum, (_, envelope) in sorted(witness.records.items()):
+        self.numbers: Final[dict[Id, int]] = {}
+        """Message → its number, by its id."""
+        self.deaths: Final = Deaths(QUEUE, shards)
+        for seqnum, (time_ms, envelope) in sorted(witness.records.items()):
+            self.deaths.apply(seqnum, time_ms, envelope)
             for event in PICKER.of(seqnum, envelope):
                 if isinstance(event, Commit) and event.name.startswith("done/"):
                     _, group, number = event.name.split("/")
@@ -551,12 +564,13 @@ class Oracle:
                     self.often_since = pushed.groups.get(OFTEN, 0)
                     self.purged_below = pushed.groups.get(LATE, 0)
                 if isinstance(pushed, Pushed):
-                    for item in pushed.items:
+                    for place, item in enumerate(pushed.items):
                         body: Any = body_of(object, item)
                         if pushed.id.startswith(f"{DEAD}/"):
                             self.dead[body["n"]] += 1
                         else:
                             self.records[body["n"]].append(seqnum)
+                            self.numbers[Id(seqnum, place)] = body["n"]
 
     def placed(self, pushed: list[Push]) -> list[Push]:
         """The pushes that are in the log, those that were cancelled with their places."""
@@ -632,10 +646,13 @@ class Oracle:
 
     def _check_dead(self, world: World) -> None:
         most = world.shape.max_deliveries
-        for number in self.dead:
-            burdens = sum(world.burdens[group, number] for group in (*world.shape.groups, OFTEN, LATE))
-            assert most and burdens >= most, (
-                f"message {number} is a dead letter though {burdens} handlers raised, gave it back or died with it, of {most}"
+        assert most or not self.deaths.given_up, "a queue without dead letters gave messages up"
+        for group, id in self.deaths.given_up:
+            number = self.numbers[id]
+            failed, died = world.failed[group, number], self.deaths.counted[group, id]
+            assert most and failed + died >= most, (
+                f"{group}: message {number} is a dead letter though {failed} handlers raised or gave it back, "
+                f"and {died} members died or were silent with it alone, of {most}"
             )
 
 
@@ -654,7 +671,7 @@ async def run(seed: int) -> Counter[str]:
             async with Witness((await cluster.connect()).book(BOOK)) as witness:
                 await world.run()
                 await witness.caught_up()
-    oracle = Oracle(witness)
+    oracle = Oracle(witness, world.shape.shards)
     oracle.check(world)
     world.counted.update(
         {"messages": len(world.pushed), "effects": sum(oracle.effects.values()), "dead letters": len(oracle.dead)}

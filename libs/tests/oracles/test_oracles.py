@@ -47,6 +47,13 @@ def test_thousands_of_queues_hand_out_each_message_once_and_lose_none(seeds: ran
     run_seeds(queue_run.run, seeds)
 
 
+def test_a_member_that_got_its_shard_back_and_counts_as_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted owner takes the messages of its own earlier claim for those of a process that died. Seed 1 finds it."""
+    monkeypatch.setattr("bokiqueue.shard.shard_owner.spares", lambda last, scope: False)
+    with pytest.raises(AssertionError, match="which was not lost"):
+        run_seeds(queue_run.run, range(1, 2))
+
+
 def commit(number: int, reads: dict[str, object]) -> Commit:
     return Commit(f"log/{number}", (Set("", {"reads": reads, "ids": None}),), 0)
 
