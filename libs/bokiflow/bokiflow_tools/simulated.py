@@ -8,6 +8,9 @@ they are entered or left. Each customer and worker is a host of its own: hosts a
 have wrong clocks, and time-outs short enough that outcomes stay unknown. All orders change one object; every second order calls a part of a
 transaction and gives it up.
 
+One of four orders does something odd on its way, as code of users does (`odd_users`): it changes in place what it got, its steps raise
+or return what cannot be recorded, or it leaves a generator half-way. Workers whose spans raise are among the others.
+
 After the faults every order has ended with its result, its sale happened once, no part of a transaction runs, and no firing of the
 schedule is missing. A workflow whose start was cancelled runs to its end, or is not in the log. Of a worker or client that was left no
 task runs on. Then days pass:
@@ -29,6 +32,7 @@ from bokiflow import App, Flow, Worker, WorkflowCancelled
 from bokiflow.client import schedules
 from bokiflow.history import inspection
 from bokiflow.model.cron import Timing
+from bokiflow_tools.odd_users import OddUsers, RudeTracing, oddity_of, recorded, served
 from bokilib import Log
 from bokilib.testing import CallCancelled, Cancellations, all_ended, until
 from bokistore import BokiStore, StoreSettings, Transaction
@@ -47,6 +51,8 @@ CANCELLED: Final = (0, 3, 6)
 """A host cancels one of so many calls; 0: none."""
 LIVES: Final = (0, 1, 3)
 """A host cancels one of so many of its workers, at any point of their lives; 0: none."""
+LAST: Final = 12
+"""Workflows that the last worker starts."""
 OWN: Final = "own-"
 """Beginning of the names of schedules that customers set."""
 PARTS: Final = ("bokiflow", "bokilib members", "bokilib follower")
@@ -70,6 +76,7 @@ class Program:
             return f"box {order}"
 
         self.pack: Final = pack
+        self.odd: Final = OddUsers(self.app, self.store)
         self._add_gifts()
         self._add_deliveries()
         if new:
@@ -111,7 +118,8 @@ class Program:
             await bokiflow.transact(self.store, sell, order, cents)
             if is_gift(order):
                 await bokiflow.transact(self.store, self._wrap, order)
-            return f"{box} to {await bokiflow.recv('address')}"
+            odd = f" {await self.odd.serve(order)}" if oddity_of(order) else ""
+            return f"{box} to {await bokiflow.recv('address')}{odd}"
 
         self.deliver = deliver
 
@@ -137,6 +145,11 @@ def is_gift(order: str) -> bool:
     return int(order.rpartition("/")[2]) % 2 == 0
 
 
+def delivered(order: str, address: str) -> str:
+    """Return the result of the workflow of an order."""
+    return f"box {order} to {address}{f' {served(order)}' if oddity_of(order) else ''}"
+
+
 def patience_s(order: str) -> float:
     """Return after how many seconds an order gives its part up: before, while or after the start of the part is appended."""
     return 0.001 * (1 << int(order.rpartition("/")[2]) % 7)
@@ -160,6 +173,8 @@ class Office:
         """Workers up to this number run the new program from their next start on."""
         self.stop = False
         """No order is placed any more."""
+        self.started_last = False
+        """The worker that stays to the end has started its workflows."""
         self.over = False
         """All orders are served: workers are left."""
         self._cluster = cluster
@@ -178,6 +193,9 @@ class Office:
         self.stop = True
         for host in customers:
             await host.result()
+        workers.append(cluster.host("last", self.start_last))
+        while not self.started_last:  # noqa: ASYNC110 - virtual time costs no time
+            await asyncio.sleep(0.1)
         async with await cluster.connect() as client:
             await self.check(client.book(BOOK))
         self.over = True
@@ -206,6 +224,7 @@ class Office:
                     collect_every_s=1.0,
                     random=env.random,
                     bodies=env.bodies,
+                    tracing=RudeTracing() if number % 2 else None,
                 )
                 life = partial(until, lambda: self.over, partial(self._live, env, worker, program))
                 try:
@@ -228,21 +247,38 @@ class Office:
                 except CallCancelled:
                     await worker.drain()
 
+    async def start_last(self, env: boki.sim.Environment) -> None:
+        """Start workflows, most of which are cancelled, in a worker that stays: no other worker takes over what it does not begin."""
+        async with await env.connect(timeout=TIMEOUTS_S[-1]) as client:
+            log = Log(client.book(BOOK), random=env.random)
+            program = Program(log, new=True)
+            cancels = Cancellations(env.random, one_in=1)
+            async with Worker(program.app, log, lease_s=LEASE_S, random=env.random, bodies=env.bodies) as worker:
+                await asyncio.sleep(2 * LEASE_S)  # it owns partitions by now, and its starts name it
+                for _ in range(LAST):
+                    await self._start(env, worker, program, cancels)
+                self.started_last = True
+                while not self.over:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.5)
+
     async def _pack(self, env: boki.sim.Environment, worker: Worker, program: Program, cancels: Cancellations) -> None:
         """Start workflows, each once: what became of a start that was cancelled, or had no answer, is seen in the end."""
         while True:
             await asyncio.sleep(env.random.below(300) / 1000)
             if self.stop:
                 await asyncio.Event().wait()
-            order = env.random.token(6).hex()
-            id = f"pack/{order}"
-            self.begun[id] = f"box {order}"
-            try:
-                await cancels.call(partial(worker.start, program.pack.call(order), id=id), longest_s=0.25)
-            except BokiError as error:
-                if error.definite:
-                    del self.begun[id]
-                continue
+            await self._start(env, worker, program, cancels)
+
+    async def _start(self, env: boki.sim.Environment, worker: Worker, program: Program, cancels: Cancellations) -> None:
+        order = env.random.token(6).hex()
+        id = f"pack/{order}"
+        self.begun[id] = f"box {order}"
+        try:
+            await cancels.call(partial(worker.start, program.pack.call(order), id=id), longest_s=0.25)
+        except BokiError as error:
+            if error.definite:
+                del self.begun[id]
+        else:
             self.started[id] = self.begun[id]
 
     async def buy(self, env: boki.sim.Environment) -> None:
@@ -270,7 +306,7 @@ class Office:
     async def _order(self, at: Desk, order: str, *, visits: bool) -> None:
         """Place an order and wait for its result. `visits`: by a client of its own, which is left when a call is cancelled."""
         id = f"deliver/{order}"
-        self.begun[id] = f"box {order} to {order}'s address"
+        self.begun[id] = delivered(order, f"{order}'s address")
 
         async def visit() -> None:
             async with Flow(at.program.app, at.flow.log) as own:
@@ -339,6 +375,7 @@ class Office:
                 found = await again(partial(flow.handle(id).result, blocked="wait"))
                 assert found == wanted, f"workflow {id} returned {found!r}, expected {wanted!r}"
                 assert self.results.get(id, wanted) == wanted, f"a customer got {self.results[id]!r} from {id}"
+                await check_recorded(flow, id)
             for id, name in self.debounced.items():  # the caller may have died while it waited for more calls
                 found = await again(partial(flow.handle(id).result, blocked="wait", missing="wait"))
                 assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
@@ -380,7 +417,7 @@ class Office:
         async with Worker(program.app, log, lease_s=LEASE_S, collect_every_s=0.5) as worker:
             handle = await again(partial(worker.start, program.deliver.call(order)))
             await again(partial(handle.signal, "address", "there"))
-            assert await handle.result() == f"box {order} to there"
+            assert await handle.result() == delivered(order, "there")
             await worker.collect()
             for name, _ in self.orders():
                 await program.store.tend(f"sale/{name.removeprefix('deliver/')}")
@@ -410,6 +447,20 @@ class Office:
                             await flow.handle(id).result()
                     except BokiError:
                         pass  # the workflow is forgotten, and the error says so
+
+
+async def check_recorded(flow: Flow, id: str) -> None:
+    """Check that the history of an odd order has the results that its steps returned, each once."""
+    order = id.removeprefix("deliver/")
+    wanted = recorded(order) if oddity_of(order) else {}
+    if not wanted:
+        return
+
+    async def results() -> list[tuple[str, object]]:
+        return [(one.detail, one.outcome.value) async for one in flow.handle(id).steps() if one.outcome is not None]
+
+    found = [one for one in await again(results) if one[0] in wanted]
+    assert dict(found) == wanted and len(found) == len(wanted), f"the history of {id} has {found}, expected {wanted}"
 
 
 async def no_parts_left(log: Log) -> None:

@@ -9,6 +9,7 @@ with the final lists:
 - There is no cycle of dependencies that the level forbids (`cycles`).
 - A counter without conditions has at least the acknowledged increments and at most those begun, and no session reads less than it has seen.
 - Each change that a watcher sees begins where the one before ended.
+- Programs change in place what they read, and what they gave: nothing else has that. A model with aliases is read as it was put.
 - An object that was deleted is gone; one that was created again begins empty.
 - A call that was cancelled happened once or not at all, and its tasks end.
 - After days, in which younger objects were forgotten, all of this still holds.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -29,6 +31,7 @@ from boki_common.runtime.ports import Random
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.testing import CallCancelled, Cancellations, all_ended
+from bokilib.testing.odd_values import PARCEL, parcel
 from bokistore.commit.transactions import Transaction
 from bokistore.store import BokiStore, StoreSettings
 from bokistore.testing.cycles import Transacted, anomalies
@@ -45,6 +48,10 @@ LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapsho
 """A seed takes one of these; under the last one, histories are held to the weaker level."""
 DAYS_S: Final = 9 * 86_400.0
 HOUR_S: Final = 2 * 3_600.0
+STRAY: Final = -1
+"""A number that programs put into values that they read or gave: in place, so that nothing else may ever have it."""
+PARCELS_IN: Final = 3
+"""The janitor keeps one of so many objects in a collection of models."""
 AFTERWARDS_S: Final = 1.0
 """Programs work for this long after the last fault has ended."""
 SETTLED_S: Final = 5.0
@@ -224,6 +231,7 @@ class Shop:
             for key in read:
                 value: Any = await tx[key].get("l", [])
                 one.read[key] = list(value)
+                value.append(STRAY)
             for key in written:
                 tx[key].push("l", one.number)
                 one.appended[key] = one.number
@@ -250,7 +258,9 @@ class Shop:
 
         async def together() -> Any:
             async with store.snapshot(of=[COUNTER]) as snapshot:
-                return (await snapshot.value(COUNTER) or {}).get("n", 0)
+                value: Any = await snapshot.value(COUNTER) or {}
+                found, value["n"] = value.get("n", 0), STRAY
+                return found
 
         try:
             least = await cancels.call(partial(counter.inc, "n"))
@@ -286,8 +296,11 @@ class Shop:
         """Create objects, delete them or let them expire, and create them again."""
         store, cancels = await self.store(env), cancellations(env)
         while not self.notes.stop:
-            name = f"own/{env.random.token(6).hex()}"
+            token = env.random.token(6)
+            name = f"own/{token.hex()}"
             try:
+                if token[0] % PARCELS_IN == 0:
+                    await cancels.call(partial(self._one_parcel, store, name))
                 for _ in range(3):
                     await cancels.call(partial(self._one_life, store, name, expires=env.random.below(2) == 0))
                     await store.tend(name)
@@ -295,9 +308,25 @@ class Shop:
                 pass  # the object's state is unknown; the next one has another name
             await asyncio.sleep(env.random.below(300) / 1000)
 
+    async def _one_parcel(self, store: BokiStore, name: str) -> None:
+        """Put a model into a collection, and read it."""
+        parcels, given = store.collection("parcels", PARCEL), parcel(name)
+        await parcels.put(name, given)
+        given.lines[0].append("never")
+        for _ in range(2):
+            found: Any = await parcels.get(name)
+            assert found == parcel(name), f"the parcel of {name} was put, and is {found}"
+            found.lines[0].append("never")
+        await parcels.delete(name)
+
     async def _one_life(self, store: BokiStore, name: str, *, expires: bool) -> None:
-        await store.object(name).push("l", 1)
-        assert await store.object(name).get("l") == [1], f"{name} was created again, and is not empty"
+        value: Any = [[1]]
+        await store.object(name).set("l", value)
+        value[0].append(STRAY)
+        for _ in range(2):
+            found: Any = await store.object(name).get("l")
+            assert found == [[1]], f"{name} was created again, expected [[1]], found {found}"
+            found[0].append(STRAY)
         if expires:
             await store.expire(name, 1)
             gone = await store.sweep([name]) == [name]
@@ -318,7 +347,9 @@ class Shop:
             async for change in store.object(KEYS[0]).watch(start=seqnum + 1 if seqnum else None):
                 assert change.seqnum > seqnum, f"a change at {change.seqnum} after one at {seqnum}"
                 assert not seqnum or change.before == before, f"from {before} to {change.before} before {change.seqnum}"
-                before, seqnum = change.after, change.seqnum
+                before, seqnum = deepcopy(change.after), change.seqnum
+                for value in (change.before, change.after):
+                    _spoil(value)
                 self.notes.watched += 1
 
         while True:
@@ -326,6 +357,12 @@ class Shop:
                 await cancels.call(changes, longest_s=SECONDS)
             except CallCancelled:
                 pass
+
+
+def _spoil(value: Any) -> None:
+    """Change the value of a list's object in place."""
+    if value is not None:
+        value.get("l", []).append(STRAY)
 
 
 async def when_taken(call: Callable[[], Awaitable[R]]) -> R:
