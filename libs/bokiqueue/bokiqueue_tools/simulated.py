@@ -7,6 +7,9 @@ pushed by the dozen to another queue and popped. A carrier rewrites records that
 of its own that is killed, paused and cut off, with a wrong clock and short timeouts. Most hosts cancel calls while they are
 in flight: pushes, pops, iteration, decisions, records with ACKs, and whole members while they enter, work or leave.
 
+Users do odd things with one of eight orders: a handler's function acks it, a clerk exits in its block or gives it up for a reason that is
+none. All change bodies in place after they gave or got them; e-mails are models with aliases.
+
 In the end each acknowledged order was handled, none twice, those of a key in order, and no message waits. No auditor
 saw a message twice, and none is missing that was pushed after the last registration of the group. The same holds after
 days have passed. No message was acknowledged twice, or popped twice; tickets are missing only if a pop that may have taken
@@ -16,6 +19,7 @@ them has no known outcome. Of a member that was left no task runs on.
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -23,10 +27,12 @@ from typing import Any, Final
 
 import boki
 import boki.sim
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, InvalidArgument, UsageError
 from bokilib import Carrier, Log
 from bokilib.errors import AppendUnknown, Fenced
+from bokilib.records.codec import from_json
 from bokilib.testing import CallCancelled, Cancellations, all_ended, until
+from bokilib.testing.odd_values import PARCEL, parcel, parcel_json
 from bokiqueue import Message, Queue, carried
 from bokiqueue.errors import NoSuchGroup, QueueEmpty, StaleReceipt
 from bokistore import BokiStore, StoreSettings, Transaction
@@ -41,8 +47,24 @@ DOZEN: Final = 3
 """Tickets that are pushed together."""
 LIVES: Final = (0, 1, 3)
 """A host cancels one of so many of its members, at any point of their lives; 0: none."""
+ODD_IN: Final = 8
+"""One of so many orders is odd."""
+ODD_REASONS: Final[tuple[Any, ...]] = (b"x", None, ["a"], "\ud800")
+"""Reasons of dead letters that no record may have."""
+EXITS: Final = 20
+"""Blocks of one order that exit at its first attempt: each but the last one's attempt was not recorded, by a fault."""
 DAYS_S: Final = 9 * 86_400.0
 TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
+
+
+def body_of(order: str) -> dict[str, Any]:
+    """Return the body of an order."""
+    return {"order": order, "lines": [["apple"]]}
+
+
+def is_odd(order: Message[Any]) -> bool:
+    """Return whether users do odd things with an order, by its id."""
+    return zlib.crc32(str(order.id).encode()) % ODD_IN == 0
 
 
 class Popping:
@@ -84,6 +106,10 @@ class Shop:
         self.tickets: dict[str, bool] = {}
         """All batches of tickets that were pushed, and whether the push was acknowledged."""
         self.poppings: list[Popping] = []
+        self.exits: Counter[tuple[int, ...]] = Counter()
+        """How often the block of a clerk exited at the first attempt, by message."""
+        self.wrong: list[str] = []
+        """Things that happened in hosts and must not."""
         self.stop = False
         """No order is pushed any more."""
         self.over = False
@@ -131,23 +157,33 @@ class Shop:
         async with await self._cluster.connect() as client:
             store, orders, emails = await when_taken(partial(self.open, client))
             await Carrier(store.log, [carried(store.log), store.carried()], who="last").round()
-            await when_taken(partial(orders.push, "late"))
+            await when_taken(partial(orders.push, body_of("late")))
             async with orders.consume() as messages, await anext(messages) as late, store.transaction() as tx:
                 self._ship(tx, emails, late)
                 tx.add(late.acked())
             await self.check(client)
 
-    def _ship(self, tx: Transaction, emails: Queue[object], order: Message[object]) -> None:
-        tx["stock"].inc("left", -1)
-        tx["sales"].push("l", str(order.body))
-        tx.add(emails.pushed(order.body))
+    def _name(self, order: Message[Any]) -> str:
+        """Return the id of an order; note a body that is not as it was pushed, and change it in place."""
+        body = order.body
+        if body != body_of(body["order"]):
+            self.wrong.append(f"an order was delivered as {body}")
+        name = str(body["order"])
+        body["order"] = "spoilt"
+        body["lines"][0].append("spoilt")
+        return name
 
-    async def open(self, client: boki.Client) -> tuple[BokiStore, Queue[object], Queue[object]]:
+    def _ship(self, tx: Transaction, emails: Queue[Any], order: Message[Any]) -> None:
+        tx["stock"].inc("left", -1)
+        tx["sales"].push("l", self._name(order))
+        tx.add(emails.pushed(parcel(self._name(order))))
+
+    async def open(self, client: boki.Client) -> tuple[BokiStore, Queue[Any], Queue[Any]]:
         store = BokiStore(client.book("shop"), settings=StoreSettings(checkpoints=False))
         orders = await Queue.open(store.log, "orders", object, shards=4, max_deliveries=0, dedup_s=3600)
-        return store, orders, await Queue.open(store.log, "emails", object, shards=1)
+        return store, orders, await Queue.open(store.log, "emails", PARCEL, shards=1)
 
-    async def open_tickets(self, client: boki.Client) -> Queue[object]:
+    async def open_tickets(self, client: boki.Client) -> Queue[Any]:
         return await Queue.open(client.book("shop"), "tickets", object, mode="pop", shards=2)
 
     async def produce(self, env: boki.sim.Environment) -> None:
@@ -163,10 +199,12 @@ class Shop:
                 key = f"{env.name}/{life}" if env.random.below(2) else None
                 priority = env.random.below(3)
                 self.begun.append(order)
-                push = partial(orders.push, order, key=key, dedup_id=order, priority=priority)
                 while True:
+                    body = body_of(order)
+                    push = partial(orders.push, body, key=key, dedup_id=order, priority=priority)
                     try:
                         await cancels.call(partial(when_taken, push))
+                        body["lines"][0].append("later")
                     except boki.OutcomeUnknown:
                         self.repeated.add(order)
                         continue
@@ -246,7 +284,9 @@ class Shop:
                     while True:
                         try:
                             order = await cancels.call(partial(anext, messages))
-                            self.seen_by_clerks.add(str(order.body))
+                            self.seen_by_clerks.add(self._name(order))
+                            if await self._exits(order):
+                                continue
                             decided = order.nack if env.random.below(8) == 0 else order.ack
                             await cancels.call(decided)
                         except (StaleReceipt, Fenced, boki.OutcomeUnknown):
@@ -254,6 +294,34 @@ class Shop:
                         self.finished[tuple(order.id)] += decided == order.ack
 
             await self._live(env, life)
+
+    async def _exits(self, order: Message[Any]) -> bool:
+        """Give some orders up for reasons that are none, which is refused; exit in the block of others, which fails their first attempt."""
+        if is_odd(order):
+            for reason in ODD_REASONS:
+                try:
+                    _ = order.give_up(reason)
+                except InvalidArgument:
+                    continue
+                self.wrong.append(f"the reason {reason!r:.20} was taken")
+        if not is_odd(order) or order.attempt > 1:
+            return False
+        try:
+            async with order:
+                raise SystemExit("odd")
+        except SystemExit:
+            self.exits[tuple(order.id)] += 1
+        assert self.exits[tuple(order.id)] <= EXITS, f"{order.id} has attempt 1 although {EXITS} blocks of it exited"
+        return True
+
+    def _decide(self, order: Message[Any]) -> None:
+        """Decide about an order within a handler's function, whose transaction decides about it: each call is refused."""
+        for call in (order.ack, order.nack, partial(order.give_up, "odd")):
+            try:
+                _ = call()
+            except UsageError:
+                continue
+            self.wrong.append(f"a handler's function decided about {order.id} itself")
 
     async def handle(self, env: boki.sim.Environment) -> None:
         """Handle orders."""
@@ -269,8 +337,10 @@ class Shop:
                 who=env.random.token(6).hex(),
                 carry_s=CARRY_MS / 1000,
             )
-            async def ship(order: Message[object], tx: Transaction) -> None:
+            async def ship(order: Message[Any], tx: Transaction) -> None:
                 await tx["stock"].get("left", 0)
+                if is_odd(order):
+                    self._decide(order)
                 self._ship(tx, emails, order)
                 if env.random.below(20) == 0:
                     raise ValueError("by chance")
@@ -286,7 +356,7 @@ class Shop:
             )
             cancels = cancellations(env)
 
-            async def finish(some: list[Message[object]]) -> None:
+            async def finish(some: list[Message[Any]]) -> None:
                 async with some[0], some[-1], store.transaction() as tx:
                     for order in some:
                         self._ship(tx, emails, order)
@@ -327,8 +397,8 @@ class Shop:
         async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             store, orders, _ = await self.open(client)
 
-            async def look(order: Message[object], tx: Transaction) -> None:
-                tx["audited"].push("l", [str(order.body), list(order.id)])
+            async def look(order: Message[Any], tx: Transaction) -> None:
+                tx["audited"].push("l", [self._name(order), list(order.id)])
 
             handler = orders.handler(store, group=AUDIT, member_lease_s=LEASE_S, lease_s=3.0, backoff_s=0.05)(look)
             await self._live(env, handler.run)
@@ -351,7 +421,9 @@ class Shop:
             f"orders that were pushed after the group was registered were not audited: {sorted(missing)[:3]}"
         )
         sent = [one.body for one in await emails.peek(1_000_000)]
-        assert sent == sold, "an e-mail is missing, or was pushed twice"
+        assert sent == [parcel_json(order) for order in sold], "an e-mail is missing or changed, or was pushed twice"
+        assert [from_json(PARCEL, one) for one in sent] == list(map(parcel, sold)), "an e-mail is read as another one"
+        assert not self.wrong, self.wrong[0]
         doubled = [id for id, times in self.finished.items() if times > 1]
         assert not doubled, f"messages were acknowledged twice: {doubled[:3]}"
         if self.clerks_since >= 0:

@@ -29,7 +29,7 @@ async def test_an_order_gets_what_it_has_to_get_from_either_worker(oddity: str) 
         log = Log((await cluster.connect()).book(BOOK))
         first = Program(log, new=True)
         async with Worker(first.app, log, tracing=RudeTracing()) as worker:
-            handle = await worker.start(first.deliver.call(order), id=f"deliver/{order}")
+            await worker.start(first.deliver.call(order), id=f"deliver/{order}")
             await worker.drain(finish_s=60.0)
         other = Log((await cluster.connect()).book(BOOK))
         async with Worker(Program(other, new=True).app, other) as worker:

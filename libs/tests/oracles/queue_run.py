@@ -15,6 +15,8 @@ What happened is read from the log by `Witness` as it grows; the oracle knows no
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
 - no more attempts of a message failed than handlers raised or gave it back, or processes ended with it that were not drained and did not
   leave; in calm weather, since rough weather takes living members for dead;
+- each NACK in the log fails an attempt, and so does a block that exits;
+- what users change in place after they gave or read it changes nothing, and no reason is taken that no record may have;
 - nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and of a dead letter as many
   attempts failed as the queue allows: handlers raised or gave it back, or a member was lost with it alone (`queue_deaths`);
 - no task of a member runs on when all have ended.
@@ -34,7 +36,7 @@ from typing import Any, Final, NamedTuple
 
 import bokiqueue
 from boki.testing import MemoryCluster
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.testing.machine import SeededRandom
 from bokilib import Carrier
 from bokilib.errors import AppendUnknown, Fenced
@@ -67,6 +69,13 @@ LATE: Final = "late"
 KEYS: Final = ("a", "b", "c")
 LEASE_S: Final = 30.0
 HOUR_S: Final = 3_600
+STRAY: Final = -1
+"""What bodies are changed to in place, after they were given or read."""
+ODD: Final = 0.03
+EXITING: Final = 7
+"""In one of two runs a message of so many exits in its first block."""
+EXITS: Final = 20
+"""Blocks of one message that exit at its first attempt: more, and none of them counts as failed."""
 CANCELLED: Final = (0, 3, 8)
 """A run cancels one of so many calls; 0: none."""
 LIVES: Final = (0, 2, 6)
@@ -147,6 +156,13 @@ class World:
         """(group, message) → handlers that raised, or whose process died or stood still."""
         self.failed: Final[Counter[tuple[str, int]]] = Counter()
         """(group, message) → handlers that raised or gave it back."""
+        self.certain: Final[Counter[tuple[str, tuple[int, ...]]]] = Counter()
+        """(group, id of a message) → attempts that failed by the log."""
+        self.exits: Final[Counter[tuple[str, int]]] = Counter()
+        """(group, message) → blocks that exited at the first attempt."""
+        self.odd: Final = random.Random(f"{seed} odd")
+        """Chances of odd code of users."""
+        self.exiting: Final = self.odd.random() < 0.5
         self.stop: Final = asyncio.Event()
         cancelling = random.Random(f"{seed} cancels")
         numbers = SeededRandom(cancelling.randrange(1 << 30))
@@ -194,16 +210,13 @@ class World:
             dedup = chances.choice((None, None, None, f"d{chances.randrange(8)}"))
             delay_s = chances.choice((0, 0, 0, 3, 30)) if key is None else 0
             push = partial(
-                process.queue.push,
-                {"n": number},
-                key=key,
-                dedup_id=dedup,
-                delay_s=delay_s,
-                priority=chances.choice((0, 0, 0, 5)),
+                process.queue.push, key=key, dedup_id=dedup, delay_s=delay_s, priority=chances.choice((0, 0, 0, 5))
             )
             while True:
+                body = {"n": number}
                 try:
-                    seqnum = await self.cancels.call(push)
+                    seqnum = await self.cancels.call(partial(push, body))
+                    body["n"] = STRAY
                 except CallCancelled:
                     self.pushed.append(Push(number, key, dedup, 0, None))
                     if dedup is None:
@@ -271,8 +284,14 @@ class World:
                 raise error
 
     def check_attempt(self, group: str, message: Message[Body]) -> None:
-        """Check that no attempt counts as failed that did not fail."""
+        """Check that each attempt counts as failed that certainly failed, and in calm weather none that did not. Spoil its body."""
         failed = self.burdens[group, message.body["n"]]
+        certain = self.certain[group, message.id] if group in self.shape.groups else 0
+        assert message.attempt > certain, (
+            f"{group}: attempt {message.attempt} of {message.id}, of which {certain} failed"
+        )
+        body = message.body
+        body["n"] = STRAY
         assert self._weather is not CALM or message.attempt <= 1 + failed, (
             f"{group}: attempt {message.attempt} of message {message.body['n']}, of which {failed} failed"
         )
@@ -286,12 +305,20 @@ class World:
         chances = self.chances
         drawn = chances.random()
         try:
+            if self.odd.random() < ODD:
+                self._give_up_for_no_reason(messages[0])
+            if self.exiting and messages[0].body["n"] % EXITING == 0 and messages[0].attempt == 1:
+                await self._exit(group, messages[0])
+                messages = messages[1:]
+            if not messages:
+                return
             if drawn < 0.12:
                 for message in messages:
                     self.fails(group, message)
                     nack = partial(message.nack, chances.choice((0, 0, 1, 20)))
                     if chances.random() < 0.5:
                         await self.cancels.call(nack)
+                        self.certain[group, message.id] += 1
                     else:
                         _ = nack()
                 return
@@ -305,6 +332,27 @@ class World:
             self.counted["unknown outcomes"] += 1
         except CallCancelled:
             self.counted["cancelled handlers"] += 1
+
+    def _give_up_for_no_reason(self, message: Message[Body]) -> None:
+        """Give a message up for a reason that no record may have: that is refused, and the handler has it still."""
+        reason: Any = self.odd.choice((b"x", None, ["a"], "\ud800"))
+        try:
+            _ = message.give_up(reason)
+        except InvalidArgument:
+            return
+        raise AssertionError(f"the reason {reason!r} was taken")
+
+    async def _exit(self, group: str, message: Message[Body]) -> None:
+        """Exit in the block of a message: its attempt fails."""
+        self.fails(group, message)
+        self.exits[group, message.body["n"]] += 1
+        exits = self.exits[group, message.body["n"]]
+        assert exits <= EXITS, f"{group}: {exits} blocks of message {message.body['n']} exited at its first attempt"
+        try:
+            async with message:
+                raise SystemExit
+        except SystemExit:
+            pass
 
     async def _handle_together(
         self, process: Process, group: str, messages: list[Message[Body]], *, fails: bool
