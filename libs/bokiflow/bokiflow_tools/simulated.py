@@ -8,7 +8,7 @@ they are entered or left. Each customer and worker is a host of its own: hosts a
 have wrong clocks, and time-outs short enough that outcomes stay unknown. All orders change one object; every second order calls a part of a
 transaction and gives it up.
 
-One of four orders does something odd on its way, as code of users does (`odd_users`): it changes in place what it got, its steps raise
+One of three orders does something odd on its way, as code of users does (`odd_users`): it changes in place what it got, its steps raise
 or return what cannot be recorded, or it leaves a generator half-way. Workers whose spans raise are among the others.
 
 After the faults every order has ended with its result, its sale happened once, no part of a transaction runs, and no firing of the
