@@ -11,7 +11,7 @@ from bokilib.records.events import encode, open_record
 from bokiqueue.checkpoint import checkpointing
 from bokistore.model.events import Commit
 from bokistore.model.operations import Inc, Set
-from libs.tests.oracles import queue_run, store_run
+from libs.tests.oracles import queue_run, store_run, tables_run
 from libs.tests.oracles.seeds import Run, constants, run_seed, run_seeds
 from libs.tests.oracles.store_run import OBJECTS, Oracle, Seen
 
@@ -31,6 +31,25 @@ def test_stores_are_what_their_log_says() -> None:
 def test_queues_hand_out_each_message_once_and_lose_none() -> None:
     counted = run_seeds(queue_run.run, range(1, 9))
     assert counted["effects"] > 100
+
+
+def test_rows_of_tables_have_each_committed_change_once() -> None:
+    counted = run_seeds(tables_run.run, range(1, 31))
+    assert counted["committed"] > 600 and counted["deaths"] > 50
+
+
+def test_rows_that_share_their_cells_with_callers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted tables hand out the cells that they cache."""
+    monkeypatch.setattr("bokiflow.tables.schema.copy_json", lambda value: value)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_seeds(tables_run.run, range(1, 11))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seeds", BLOCKS, ids=str)
+def test_thousands_of_tables_have_each_committed_change_once(seeds: range) -> None:
+    run_seeds(tables_run.run, seeds)
 
 
 @pytest.mark.nightly
@@ -94,7 +113,7 @@ async def failing(seed: int) -> Counter[str]:
 
 
 def test_a_seed_is_the_same_run_each_time() -> None:
-    runs: tuple[Run, ...] = (store_run.run, queue_run.run)
+    runs: tuple[Run, ...] = (store_run.run, queue_run.run, tables_run.run)
     for run in runs:
         assert run_seed(run, 5) == run_seed(run, 5)
 

@@ -88,6 +88,35 @@ def test_a_member_that_beats_on_after_it_was_left_is_found_when_it_is_planted(mo
         on_models(range(101, 140))
 
 
+def taken(value: object, *more: object) -> object:
+    """Return a value without looking at it."""
+    return value
+
+
+def no_exception(error: BaseException) -> bool:
+    """Take each error that is no Exception for a stop."""
+    return not isinstance(error, Exception)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("place", "planted"),
+    [
+        ("bokiqueue.consume.messages.check_reason", taken),
+        ("bokiqueue.consume.messages.Message._check_free", taken),
+        ("bokiqueue.attempts.stopped", no_exception),
+    ],
+)
+def test_what_is_planted_is_found_by_odd_code_of_users(
+    monkeypatch: pytest.MonkeyPatch, place: str, planted: object
+) -> None:
+    """Any reason is taken; a handler's function may ack; a block that exits fails no attempt. Seed 1 finds each."""
+    monkeypatch.setattr(place, planted)
+    with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
+        on_models(range(1, 10))
+
+
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Two processes with different hash seeds: no set's order reaches a decision."""
     one, other = lines_of_two(DIGESTS)
