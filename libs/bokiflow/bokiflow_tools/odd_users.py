@@ -198,6 +198,8 @@ class OddUsers:
         async def note(tx: Transaction, order: str, lines: list[str]) -> list[str]:
             before: Any = await tx["odd/notes"].get("last", [])
             before.append("never")
+            if not self._failed("note", order):
+                await self._store.object("odd/notes").inc("runs")  # this run loses
             lines.append("run")
             given: Any = lines
             tx["odd/notes"].set("last", given)

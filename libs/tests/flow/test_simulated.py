@@ -83,5 +83,23 @@ def test_a_worker_that_beats_on_after_it_was_left_is_found_when_it_is_planted(mo
         on_models(range(105, 150))
 
 
+def taken(value: object, *more: object) -> object:
+    """Return a value as it is."""
+    return value
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "place",
+    ["bokilib.records.codec.copy_json", "bokiflow.execute.body.copied", "bokiflow.client.flow.Flow._unanswered"],
+)
+def test_what_is_planted_is_found_by_odd_code_of_users(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Code gets the value that its history keeps; an attempt gets what the one before left; a cancelled start is not looked for."""
+    monkeypatch.setattr(place, taken)
+    with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
+        on_models(range(1, 12))
+
+
 def test_it_is_a_profile_of_the_simulator() -> None:
     assert FLOW.program is program

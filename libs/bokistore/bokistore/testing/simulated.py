@@ -28,6 +28,7 @@ import boki
 import boki.sim
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.ports import Random
+from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.isolation import Isolation
 from bokilib.testing import CallCancelled, Cancellations, all_ended
@@ -304,6 +305,8 @@ class Shop:
                 for _ in range(3):
                     await cancels.call(partial(self._one_life, store, name, expires=env.random.below(2) == 0))
                     await store.tend(name)
+            except NotEncodable as error:
+                raise AssertionError(f"a value of {name} was refused, or cannot be read") from error
             except BokiError:
                 pass  # the object's state is unknown; the next one has another name
             await asyncio.sleep(env.random.below(300) / 1000)
