@@ -27,7 +27,7 @@ from bokilib.testing import odd_values
 from bokilib.testing.odd_values import PARCEL, Basket
 from bokistore import BokiStore, Transaction
 
-ONE_IN: Final = 3
+ONE_IN: Final = 4
 """One of so many orders is odd."""
 OFTEN: Final = 1_000
 """Attempts of a step that fails once in each process: more than there are processes."""

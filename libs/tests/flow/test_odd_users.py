@@ -39,6 +39,6 @@ async def test_an_order_gets_what_it_has_to_get_from_either_worker(oddity: str) 
             await check_recorded(worker.flow, handle.id)
 
 
-def test_one_of_three_orders_is_odd_each_in_its_way() -> None:
+def test_one_of_four_orders_is_odd_each_in_its_way() -> None:
     drawn = [oddity_of(f"customer-1/{number}") for number in range(4_000)]
-    assert {*drawn} == {"", *ODDITIES} and 1_000 < sum(map(bool, drawn)) < 1_700
+    assert {*drawn} == {"", *ODDITIES} and 700 < sum(map(bool, drawn)) < 1_300
