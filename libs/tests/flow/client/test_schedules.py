@@ -383,6 +383,7 @@ async def test_apps_of_one_book_have_schedules_of_one_name() -> None:
         async with working(cluster, reports("a", ran), "a", **BEATS) as a:
             await let_pass(60)
             assert await is_kept(a, "nightly")
+        ids: dict[str, dict[str, str]] = {}
         for _ in range(2):  # the second workers find the schedules of the first
             async with (
                 working(cluster, reports("a", ran), "a", **BEATS) as a,
@@ -394,7 +395,7 @@ async def test_apps_of_one_book_have_schedules_of_one_name() -> None:
                 await let_pass(3_600)
                 await let_pass(60)
                 assert sorted(one.partition(":")[0] for one in ran) == ["a", "b"]
-                ids = {worker.flow.group: await worker.flow.schedules.ids() for worker in (a, b)}
+                ids = {worker.flow.group: dict(await worker.flow.schedules.ids()) for worker in (a, b)}
                 assert ids["a"] == {"nightly": "schedule/nightly"} and list(ids["b"]) == ["nightly"]
                 assert next(one for one in ran if one[0] == "b").startswith(f"b: {ids['b']['nightly']}/20")
                 (listed,) = await b.flow.schedules.list()
