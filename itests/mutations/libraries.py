@@ -1562,4 +1562,33 @@ a workflow that is started while it is signalled is not looked at again
 bokiflow libs/tests/flow/client/test_in_atomic.py::test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it
 -        return place.to_workers, {place.fence: None} if is_free else {}
 +        return place.to_workers, {}
+a letter of one group is redriven to all
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_letter_goes_back_to_the_group_that_gave_it_up_alone
+-producer.part([back], group))
++producer.part([back]))
+
+a redrive expects no settings of the queue
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_group_that_registers_meanwhile_gets_no_letter_of_another
+-                tx.add(Contribution((), expect))
++                pass
+
+rewritten messages forget their group
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_letters_of_a_group_are_rewritten_for_that_group_alone
+-    if not any(isinstance(one.item, GroupItem) for one in items):
++    if True:
+
+an owner waits for messages of other groups
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_letter_goes_back_to_the_group_that_gave_it_up_alone
+-            if not is_for(item, self._group):
++            if False:
+
+a letter that names no group goes to all
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_letters_of_older_versions_go_to_an_only_group_and_else_are_left
+-(self.all_groups and config.groups) or (single and not own and self.group is None)
++(self.all_groups and config.groups) or (not own and self.group is None)
+
+a copy among the letters goes back to their first queue
+bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_letter_that_another_group_of_letters_gives_up_goes_back_to_it
+-        if item.source is not None and self._group == GROUP:
++        if item.source is not None:
 """)

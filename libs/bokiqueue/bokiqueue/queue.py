@@ -15,17 +15,18 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 import boki
-from boki_common.errors import InvalidArgument
+from boki_common.errors import Conflict, InvalidArgument
 from bokilib.append.atomic import Atomic
 from bokilib.append.log import Log, Tokens
 from bokilib.errors import partly_applied
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
+from bokilib.records import tags
 from bokilib.records.arguments import check_number, check_text
 from bokilib.records.codec import check_type
 from bokilib.records.contribution import Contribution
@@ -465,29 +466,43 @@ class Queue(Generic[T]):
         await check_unopened(self.log, (await self._newest()).config, seqnum)
         await self._change(lambda config: settings.with_dropped(config, seqnum))
 
-    async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> Redriven:
+    async def redrive(
+        self, most: int | None = None, *, group: str | None = None, all_groups: bool = False, quiet_s: float = QUIET_S
+    ) -> Redriven:
         """Move the messages of a queue of dead letters back to the queues that they came from, each once, and return how many.
 
-        Letters whose queue does not exist are left: the result is an int whose `left` has their number for each such queue.
+        A letter goes back to the group that gave it up, and no other group of its queue gets it. Letters of versions that did not
+        note the group go to the only group of their queue.
+
+        Letters are left if their queue does not exist, or its group: the result is an int with attributes for their numbers.
 
         Args:
             most: the most messages to move, by default as many as there are now.
+            group: the group that gets letters whose own group is not known, or not registered any more; without it they are left
+                if their queue has several groups.
+            all_groups: let all groups get such letters. One that handled the message before handles it again.
             quiet_s: end after this time without a message: other consumers have the rest.
 
         Raises:
+            InvalidArgument: both `group` and `all_groups` were given, or `group` is no name.
             PartlyApplied: some were moved; the same call again moves the others.
             AppendUnknown: the last message may have been moved; the same call again moves those that were not.
         """
         check_seconds("quiet_s=", quiet_s)
         if most is not None and type(most) is not int:
             raise InvalidArgument(f"expected most= to be a number of messages, found {shown(most)}", found=most)
+        if group is not None and all_groups:
+            raise InvalidArgument(f"expected group= or all_groups=True, found both, with group={group!r}", found=group)
+        if group is not None:
+            check_name(group, "group", slash=False)
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
             return Redriven(0)
         letters = Queue(self.log, await self._newest(), object, self._random)
-        redrive = Redrive(self.log, lambda only: letters._consumer(only=only), self._random)
+        receivers = Receivers(group, all_groups)
+        redrive = Redrive(self.log, lambda only: letters._consumer(only=only), self._random, receivers)
         await redrive.run(wanted, quiet_s)
-        return Redriven(redrive.moved, {queue: len(letters) for queue, letters in sorted(redrive.left.items())})
+        return redrive.result()
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:
         self._found = await settings.change_existing(self.log, self.name, alter)
@@ -617,51 +632,108 @@ class Redriven(int):
 
     Attributes:
         left: the number of letters that it found and left, by the name of the queue that they came from, which does not exist.
+        without_group: likewise of letters whose queue exists, and whose group is not registered there, or not known.
     """
 
     left: Mapping[str, int]
+    without_group: Mapping[str, int]
 
-    def __new__(cls, moved: int, left: Mapping[str, int] | None = None) -> Redriven:
+    def __new__(
+        cls, moved: int, left: Mapping[str, int] | None = None, without_group: Mapping[str, int] | None = None
+    ) -> Redriven:
         made = super().__new__(cls, moved)
         made.left = {} if left is None else left
+        made.without_group = {} if without_group is None else without_group
         return made
 
     def __repr__(self) -> str:
-        return f"Redriven({int(self)}, left={dict(self.left)})"
+        more = f", without_group={dict(self.without_group)}" if self.without_group else ""
+        return f"Redriven({int(self)}, left={dict(self.left)}{more})"
 
     def __str__(self) -> str:
         return str(int(self))
 
 
+class Receivers(NamedTuple):
+    """The receivers of letters whose own group is not known, or not registered any more.
+
+    Attributes:
+        group: the group that gets them.
+        all_groups: True if all groups do.
+    """
+
+    group: str | None = None
+    all_groups: bool = False
+
+    def of(self, config: Config, own: str) -> str | None:
+        """Return the only group that gets a letter of the group `own`, "" for all groups of the queue, or None if it is left.
+
+        The only group of a queue is all of its groups: so its letters are pushed in the form that all versions know.
+        """
+        if config.mode == "pop":
+            return ""
+        single = len(config.groups) == 1
+        for chosen in (own, self.group):
+            if chosen in config.groups:
+                return "" if single else chosen
+        any_group = (self.all_groups and config.groups) or (single and not own and self.group is None)
+        return "" if any_group else None
+
+
+class RedriveTarget(NamedTuple):
+    """A queue to which letters go back. `snapshot`: the place as of which its settings are the newest."""
+
+    config: Config
+    snapshot: int
+    producer: Producer
+
+
 class Redrive:
-    """Dead letters on their way back to the queues that they came from. Letters of queues that do not exist are left.
+    """Dead letters on their way back to the queues that they came from. Letters whose queue or group does not exist are left.
+
+    The record that moves a letter expects the settings of its queue: its group is registered there, and the number of shards is
+    the queue's. If they were changed, the letter is delivered again and moved by the new ones.
 
     Attributes:
         moved: the number of letters moved.
-        left: ids of letters that were read and left, by the name of the queue that they came from.
+        left: ids of letters that were read and left, by the names of the queue and group that they came from.
     """
 
     def __init__(
-        self, log: Log, consumer: Callable[[Callable[[Item], bool]], Consumer[object]], random: Tokens
+        self,
+        log: Log,
+        consumer: Callable[[Callable[[Item], bool]], Consumer[object]],
+        random: Tokens,
+        receivers: Receivers,
     ) -> None:
         """Prepare it; `consumer` makes a member of the queue of dead letters that delivers some messages."""
         self.moved = 0
-        self.left: Final[dict[str, set[tuple[int, Id]]]] = {}
+        self.left: Final[dict[tuple[str, str], set[tuple[int, Id]]]] = {}
         self._log = log
         self._consumer = consumer
         self._random = random
-        self._producers: dict[str, Producer] = {}
+        self._receivers = receivers
+        self._targets: dict[str, RedriveTarget] = {}
+        self._missing: set[str] = set()
 
     async def run(self, most: int, quiet_s: float) -> None:
         """Move up to `most` letters.
 
-        A member keeps the messages that it delivers once it has begun. So each time that a letter of another deleted queue is
-        found, a member without such letters follows.
+        A member keeps the messages that it delivers once it has begun. So each time that a letter of another queue or group is
+        found that does not exist, a member without such letters follows.
         """
         again = True
         while again:
             with self._partly():
                 again = await self._round(frozenset(self.left), most, quiet_s)
+
+    def result(self) -> Redriven:
+        """Return what was moved and left."""
+        left, without_group = dict[str, int](), dict[str, int]()
+        for (queue, _), letters in sorted(self.left.items()):
+            counts = left if queue in self._missing else without_group
+            counts[queue] = counts.get(queue, 0) + len(letters)
+        return Redriven(self.moved, left, without_group)
 
     def _partly(self) -> AbstractContextManager[None]:
         """Turn errors that say that nothing was applied into PartlyApplied once letters were moved."""
@@ -669,8 +741,8 @@ class Redrive:
             return nullcontext()
         return partly_applied(f"{self.moved} messages were moved; call again to move the others")
 
-    async def _round(self, gone: frozenset[str], most: int, quiet_s: float) -> bool:
-        """Move letters but those of queues that are gone. Return True if another queue is found to be gone."""
+    async def _round(self, gone: frozenset[tuple[str, str]], most: int, quiet_s: float) -> bool:
+        """Move letters but those of queues and groups that are gone. Return True if another place is found to be gone."""
         async with self._consumer(lambda item: self._is_wanted(item, gone)) as letters:
             while self.moved < most:
                 with self._partly():
@@ -683,28 +755,48 @@ class Redrive:
                         return True
         return False
 
-    def _is_wanted(self, item: Item, gone: frozenset[str]) -> bool:
+    def _is_wanted(self, item: Item, gone: frozenset[tuple[str, str]]) -> bool:
         if not is_dead_letter(item):
             return False
         assert item.source is not None
-        if item.source.queue not in gone:
+        place = item.source.queue, item.source.group
+        if place not in gone:
             return True
-        self.left[item.source.queue].add(_first_id(item.source))
+        self.left[place].add(_first_id(item.source))
         return False
 
     async def _move(self, message: Message[object]) -> bool:
-        """Move one letter; return False if its queue does not exist. The letter is released then, without a failed attempt."""
-        source = message.source
+        """Move one letter; return False if its queue or group does not exist. The letter is released then, without a failed attempt."""
+        source, item = message.source, message.item
         assert source is not None, "the consumer delivers dead letters only"
-        if source.queue not in self._producers:
-            found = await settings.find(self._log, source.queue)
-            if found is None:
-                self.left[source.queue] = {_first_id(source)}
-                return False
-            self._producers[source.queue] = Producer(self._log, found.config, self._random)
-        item: Item = msgspec.structs.replace(message.item, source=None)
-        async with message, Atomic(self._log) as tx:
-            tx.add(message.acked())
-            tx.add(self._producers[source.queue].part([item]))
+        target = await self._target(source.queue)
+        group = None if target is None else self._receivers.of(target.config, source.group)
+        if target is None or group is None:
+            self.left[source.queue, source.group] = {_first_id(source)}
+            return False
+        expect = {tags.queue_config(source.queue): target.snapshot}
+        back = Item(item.body, item.key, item.dedup, item.delay_ms, None, item.priority)
+        try:
+            async with message, Atomic(self._log) as tx:
+                tx.add(message.acked())
+                tx.add(target.producer.part([back], group))
+                tx.add(Contribution((), expect))
+        except Conflict as conflict:
+            if not self._log.moved(expect, conflict):
+                raise
+            del self._targets[source.queue]
+            return True
         self.moved += 1
         return True
+
+    async def _target(self, queue: str) -> RedriveTarget | None:
+        """Return a queue as of its settings, or None if it does not exist."""
+        if queue not in self._targets:
+            found, snapshot = await settings.newest_at(self._log, queue)
+            if found is None or found.config.deleted:
+                self._missing.add(queue)
+                return None
+            self._targets[queue] = RedriveTarget(
+                found.config, snapshot, Producer(self._log, found.config, self._random)
+            )
+        return self._targets[queue]

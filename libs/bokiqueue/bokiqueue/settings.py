@@ -158,7 +158,7 @@ async def _letters_after(log: Log, config: Config, snapshot: int) -> Contributio
     return Contribution((), {tags.queue_config(one): snapshot for one in path[1:]})
 
 
-async def _newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]:
+async def newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]:
     """Return the newest settings, also of a deleted queue, and the place as of which they are the newest."""
     while True:
         snapshot = await log.book.now(consistency="linearizable")
@@ -169,12 +169,12 @@ async def _newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]
 
 
 async def _existing_at(log: Log, queue: str) -> tuple[VersionedConfig, int]:
-    """Return settings as `_newest_at` does, of a queue that exists.
+    """Return settings as `newest_at` does, of a queue that exists.
 
     Raises:
         NoSuchQueue: there is no such queue.
     """
-    found, snapshot = await _newest_at(log, queue)
+    found, snapshot = await newest_at(log, queue)
     if found is None or found.config.deleted:
         raise no_such_queue(queue)
     return found, snapshot
@@ -230,7 +230,7 @@ async def create(log: Log, queue: str, make: Callable[[int], Config]) -> Version
         InvalidArgument, WrongMode: they name a queue of dead letters that cannot get its letters, see `_letters_after`.
     """
     while True:
-        found, snapshot = await _newest_at(log, queue)
+        found, snapshot = await newest_at(log, queue)
         if found is not None and not found.config.deleted:
             return found
         deletion = found.seqnum if found is not None else await _trimmed_up_to(log, queue, snapshot)

@@ -285,8 +285,8 @@ class Queue(_Face, Generic[T]):
     def purge(self, group: str = GROUP) -> None:
         self._book.run(self.queue.purge(group))
 
-    def redrive(self, most: int | None = None) -> Redriven:
-        return self._book.run(self.queue.redrive(most))
+    def redrive(self, most: int | None = None, *, group: str | None = None, all_groups: bool = False) -> Redriven:
+        return self._book.run(self.queue.redrive(most, group=group, all_groups=all_groups))
 
     def pop(self, *, timeout: float = 0.0) -> T:
         return self._pop(None, lambda: self.queue.pop(timeout=timeout))

@@ -211,10 +211,20 @@ def _register_redrive(group: CommandGroup) -> None:
     @click.option(
         "--limit", type=Whole(1), metavar="N", help="Move at most N messages.  [default: all that are there now]"
     )
-    def redrive(invocation: Invocation, name: str, book: str, limit: int | None) -> int:
+    @click.option(
+        "--group",
+        "consumers",
+        metavar="GROUP",
+        help="The group that gets messages whose own group is not known, or not registered any more.",
+    )
+    @click.option("--all-groups", is_flag=True, help="Let all groups get such messages, also those that handled them.")
+    def redrive(
+        invocation: Invocation, name: str, book: str, limit: int | None, consumers: str | None, all_groups: bool
+    ) -> int:
         """Move messages of a queue of dead letters back to the queues that they came from. Each moves in one record, so once.
 
-        Messages that other consumers of the dead letters have are left to them, and so are messages whose queue does not exist.
+        Each goes to the group that gave it up alone. Messages that other consumers of the dead letters have are left to them, and
+        so are messages whose queue or group does not exist.
 
         \b
             boki queue redrive emails.dead --book shop
@@ -222,13 +232,19 @@ def _register_redrive(group: CommandGroup) -> None:
 
         async def work() -> int:
             async with _opened(invocation, book, name) as queue:
-                moved = await queue.redrive(limit)
-            facts = {"queue": name, "moved": int(moved), "left": dict(moved.left)}
+                moved = await queue.redrive(limit, group=consumers, all_groups=all_groups)
+            counts = {"left": dict(moved.left), "without_group": dict(moved.without_group)}
+            facts = {"queue": name, "moved": int(moved), **counts}
             show_facts(invocation, facts, f"{moved} messages moved back")
             for missing, count in moved.left.items():
                 invocation.say(
                     f"{count} messages are left: they came from {missing!r}, and there is no queue of that name in the book {book!r}."
                     " Make it and run this again, or consume them here."
+                )
+            for target, count in moved.without_group.items():
+                invocation.say(
+                    f"{count} messages are left: they came from {target!r}, and the group that gave them up is not known, or not registered"
+                    " there. Run this again with --group GROUP, or with --all-groups."
                 )
             return exit_codes.OK
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from boki_gateway.pages.texts import preview, printable
 from bokiqueue.manage.inspection import Peeked, Stats
 from bokiqueue.model.events import Config, Id, Source
+from bokiqueue.model.items import GROUP
 
 PREVIEW: Final = 100
 ERROR: Final = 200
@@ -120,5 +121,6 @@ def peeked_line(one: Peeked) -> str:
         words.append(f"key {printable(one.key)}")
     if one.source is not None:
         error = f": {error_text(one.source)}" if one.source.error else ""
-        words.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}{error}")
+        group = f" for {printable(one.source.group)}" if one.source.group not in ("", GROUP) else ""
+        words.append(f"from {printable(one.source.queue)}{group}: {printable(one.source.reason)}{error}")
     return "  ".join([*words, preview(one.body, PREVIEW)])

@@ -118,7 +118,12 @@ def test_dead_letters_are_shown_and_go_back(book: boki.sync.Book, run: Run) -> N
     assert "from emails: no such person" in run("peek", "dead").out
     assert json.loads(run("peek", "dead", "--json").out)["source"]["reason"] == "no such person"
     assert run("redrive", "dead") == (0, "1 messages moved back\n", "")
-    assert json.loads(run("redrive", "dead", "--json").out) == {"queue": "dead", "moved": 0, "left": {}}
+    assert json.loads(run("redrive", "dead", "--json").out) == {
+        "queue": "dead",
+        "moved": 0,
+        "left": {},
+        "without_group": {},
+    }
     assert [one.body for one in queue.peek()] == ["bad"]
 
 
@@ -134,6 +139,21 @@ def test_letters_of_a_queue_that_is_gone_are_left_and_named(book: boki.sync.Book
     assert (code, out) == (0, "1 messages moved back\n")
     assert "1 messages are left: they came from 'gone'" in err
     assert json.loads(run("redrive", "dead", "--json").out)["left"] == {"gone": 1}
+
+
+def test_letters_of_a_group_that_is_gone_are_left_until_another_is_named(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object, shards=1, dead_letter="dead")
+    queue.register("audit")
+    queue.push("bad")
+    with queue.consume(group="audit") as messages:
+        next(messages).give_up("no such person")
+    assert "from emails for audit: no such person" in run("peek", "dead").out
+    queue.drop("audit")
+    queue.register("checks")
+    code, out, err = run("redrive", "dead")
+    assert (code, out) == (0, "0 messages moved back\n") and "with --group GROUP" in err
+    assert run("redrive", "dead", "--group", "checks").out == "1 messages moved back\n"
+    assert queue.stats("checks").depth == 1
 
 
 def test_pause_resume_and_purge(book: boki.sync.Book, run: Run) -> None:

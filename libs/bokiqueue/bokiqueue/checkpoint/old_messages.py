@@ -13,7 +13,7 @@ import boki
 from boki_common.errors import BokiError
 from bokilib.append.log import Log
 from bokilib.records import tags
-from bokiqueue.model.events import PICKER, START, Id, Old, items_of, shard_id
+from bokiqueue.model.events import PICKER, START, Id, Old, for_all, items_of, shard_id
 from bokiqueue.model.old_rules import WaitingMessage
 
 
@@ -71,7 +71,7 @@ async def messages(log: Log, queue: str, shard: int, found: MessageSet, after: I
             if isinstance(event, Old) and event.covers == found.covers:
                 for seqnum, number, pushed_ms, item in event.items:
                     if Id(seqnum, number) > after:
-                        yield WaitingMessage(Id(seqnum, number), pushed_ms, item)
+                        yield WaitingMessage(Id(seqnum, number), pushed_ms, for_all(item))
 
 
 async def openable(

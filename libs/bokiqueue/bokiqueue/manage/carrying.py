@@ -15,7 +15,7 @@ the records behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -38,10 +38,14 @@ from bokiqueue.model.events import (
     START,
     AnyEvent,
     Config,
+    GroupItem,
     Id,
     Old,
+    OldToGroup,
     Pushed,
     consumer_id,
+    for_group,
+    is_for,
     shard_id,
 )
 from bokiqueue.model.items import GROUP
@@ -184,10 +188,10 @@ class QueueCarried:
         if config.mode == "pop":
             carried, come = await self._rewrite_pops(turn, shard)
         else:
-            carried, come = 0, []
+            carried, come = 0, dict[str, Progress]()
             for group in sorted(config.groups):
                 carried += await self._rewrite_group(turn, shard, group)
-                come.append(await self._progress_of(config, shard, group))
+                come[group] = await self._progress_of(config, shard, group)
         return carried + await self._rewrite_messages(turn, shard, come)
 
     # -- progress of groups
@@ -214,13 +218,13 @@ class QueueCarried:
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim)
-        await self._mark_duplicates(progress, config, shard, claim)
+        await self._mark_duplicates(progress, config, group, shard, claim)
         await checkpoints.make(progress, fence, turn.found)
         await checkpoints.trim()
         await self._log.book.trim([(tag, claim)])
         return 2
 
-    async def _mark_duplicates(self, progress: Progress, config: Config, shard: int, last: int) -> None:
+    async def _mark_duplicates(self, progress: Progress, config: Config, group: str, shard: int, last: int) -> None:
         """Tell duplicates from first messages as an owner would: otherwise a duplicate would keep waiting for its first."""
         queue, dropped = config.queue, config.dropped
         found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
@@ -228,6 +232,8 @@ class QueueCarried:
         lowest, read = Id(covers + 1, 0), progress.read
         async for one in old_messages.all_of(self._log, queue, shard, found, covers, dropped):
             dedup = one.item.dedup
+            if not is_for(one.item, group):
+                continue
             if one.id.seqnum > read and dedup is not None and progress.window.twice(dedup, one.pushed_ms):
                 progress.ends(one.id)
             if not progress.is_finished(one.id):
@@ -242,7 +248,7 @@ class QueueCarried:
         found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
         return fold_group(found.rows, config, group).progress
 
-    async def _rewrite_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, list[Progress]]:
+    async def _rewrite_pops(self, turn: RewriteTurn, shard: int) -> tuple[int, dict[str, Progress]]:
         """Rewrite the checkpoint of a popped shard. Return the number of records appended, and the progress as of the oldest checkpoint.
 
         The oldest checkpoint counts, since a process that popped may still fold from it.
@@ -252,11 +258,11 @@ class QueueCarried:
         head, gone = await popper.oldest()
         come = fold([], head.seqnum if head > START else 1, 0).progress
         come.floor, come.read, come.over = head, max(come.read, max(gone, default=head).seqnum), set(gone)
-        return carried, [come]
+        return carried, {"": come}
 
     # -- messages
 
-    async def _rewrite_messages(self, turn: RewriteTurn, shard: int, come: Sequence[Progress]) -> int:
+    async def _rewrite_messages(self, turn: RewriteTurn, shard: int, come: Mapping[str, Progress]) -> int:
         """Append a new set of messages if an old message waits, then trim the records that the set replaces."""
         queue = turn.found.config.queue
         snapshot = await self._log.book.now(consistency="linearizable")
@@ -294,8 +300,8 @@ class _SetRewrite:
         self._newest = before.end or snapshot
         self._snapshot = snapshot
 
-    async def run(self, come: Sequence[Progress]) -> None:
-        """Append the set, part by part."""
+    async def run(self, come: Mapping[str, Progress]) -> None:
+        """Append the set, part by part. `come`: the progress of each group."""
         queue, dropped = self._turn.found.config.queue, self._turn.found.config.dropped
         self.covers = await old_messages.openable(
             self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old, dropped
@@ -304,7 +310,9 @@ class _SetRewrite:
             return
         parts: Batches[WaitingMessage, None] = Batches(PART_BYTES)
         async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
-            if come and all(is_finished(one.id, group) for group in come):
+            if come and all(
+                is_finished(one.id, progress) for group, progress in come.items() if is_for(one.item, group)
+            ):
                 continue
             parts.add(one, size_of(one))
             if parts.closed:
@@ -315,12 +323,20 @@ class _SetRewrite:
     async def _append(self, items: Sequence[WaitingMessage], *, last: bool) -> None:
         """Append one part, which expects the part before it."""
         queue = self._turn.found.config.queue
-        rows = tuple((one.id.seqnum, one.id.number, one.pushed_ms, one.item) for one in items)
-        event = Old(shard_id(queue, self._shard), self.covers, self.first, last, rows)
+        event = _part(shard_id(queue, self._shard), self.covers, self.first, last, items)
         expect = {**self._turn.fence, self._tag: self._newest}
         self._newest = await self._log.append(Contribution((self._tag,), expect, (event,)), settle=True)
         self.first = self.first or self._newest
         self.parts += 1
+
+
+def _part(id: str, covers: int, first: int, last: bool, items: Sequence[WaitingMessage]) -> Old:
+    """Return the event of a part: of the kind that older versions know, if all of its messages are for all groups."""
+    if not any(isinstance(one.item, GroupItem) for one in items):
+        return Old(id, covers, first, last, tuple((*one.id, one.pushed_ms, one.item) for one in items))
+    return OldToGroup(
+        id, covers, first, last, tuple((*one.id, one.pushed_ms, for_group(one.item, "")) for one in items)
+    )
 
 
 def carried(log: Log) -> QueueCarried:

@@ -32,6 +32,7 @@ from bokiqueue.model.events import (
     Pushed,
     Source,
     consumer_id,
+    is_for,
     items_of,
     shard_id,
 )
@@ -229,7 +230,7 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
     for shard in range(config.shards):
         ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, group)
         for tag in (tags.queue_messages(config.queue, shard), tags.queue_consumer(config.queue, shard, group)):
-            found, kept_ms = await _counts(log, tag, ids, since_ms, snapshot)
+            found, kept_ms = await _counts(log, tag, ids, group, since_ms, snapshot)
             counted += found
             since_ms = max(since_ms, now_ms if kept_ms is None else kept_ms)
     span_ms = now_ms - since_ms
@@ -241,7 +242,7 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
 
 
 async def _counts(
-    log: Log, tag: str, ids: tuple[str, str], since_ms: int, snapshot: int
+    log: Log, tag: str, ids: tuple[str, str], group: str, since_ms: int, snapshot: int
 ) -> tuple[list[tuple[int, int]], int | None]:
     """Return (time, number) of a stream's pushed and finished messages, and the time since which the stream is kept.
 
@@ -264,7 +265,7 @@ async def _counts(
             continue
         for event in events:
             if isinstance(event, Pushed) and event.id == ids[0]:
-                found.append((item.time_ms, len(event.items)))
+                found.append((item.time_ms, sum(is_for(one, group) for one in event.items)))
             elif isinstance(event, Acked | Dead) and event.id == ids[1]:
                 found.append((item.time_ms, -len(event.ids)))
             elif isinstance(event, Popped) and event.id == ids[1]:
@@ -307,7 +308,7 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold_group(found.rows, config, group).progress
-    schedule = DeliverySchedule(id, progress, attempts_most=0, careful=False, dropped=config.dropped)
+    schedule = DeliverySchedule(id, progress, attempts_most=0, careful=False, group=group, dropped=config.dropped)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     old = await newest(log, config.queue, shard, snapshot)

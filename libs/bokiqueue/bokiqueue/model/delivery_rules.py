@@ -19,6 +19,7 @@
 - The first `CAREFUL` fresh messages of a new owner are delivered after their DELIVER is in the log, because the owner
   before may have delivered them before its own DELIVER was. Later ones are delivered while DELIVER is in flight.
 - Purged messages are compared with the deduplication window like all others, and then finished.
+- A message for another group alone is passed: it is never in memory, and its `dedup_id` is not compared.
 - A record that cannot be opened is passed and kept: the floor stays below it (`shard_state`). Neither the keys of its
   messages nor their deduplication ids are known. So a message behind it that has a deduplication id waits, since it may
   be a duplicate, and so does an undelivered one with a key. Others pass. They wait until an owner can open the record,
@@ -47,7 +48,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from boki_common.limits import MIB
-from bokiqueue.model.events import Delivered, Id, Item
+from bokiqueue.model.events import Delivered, Id, Item, is_for
 from bokiqueue.model.limit_rules import KeyRateLimits
 from bokiqueue.model.priority_rules import ReadyMessages
 from bokiqueue.model.shard_state import ALONE, BY_ITSELF, SINGLY, Progress
@@ -148,6 +149,7 @@ class DeliverySchedule:
         *,
         attempts_most: int,
         careful: bool,
+        group: str = "",
         since_ms: int = 0,
         only: Callable[[Item], bool] | None = None,
         keys: KeyRateLimits | None = None,
@@ -162,6 +164,7 @@ class DeliverySchedule:
             id: the id of the consumer stream.
             attempts_most: 0 for any number.
             careful: True if there was an owner before that did not release the shard.
+            group: the group of this owner.
             since_ms: when this owner took the shard, by the log's clock.
             only: selects the messages that this owner delivers; it keeps the rest for others.
             keys: rates of the keys.
@@ -177,6 +180,7 @@ class DeliverySchedule:
         self.flights: Final[dict[Id, Flight]] = {}
         self.entries: Final[dict[Id, BufferedMessage]] = {}
         self._id = id
+        self._group = group
         self._rates = keys if keys is not None else KeyRateLimits(0.0, 0)
         self.attempts_most = attempts_most
         self._since_ms = since_ms
@@ -240,6 +244,8 @@ class DeliverySchedule:
         """Add the remaining messages of one record, with their numbers."""
         compares = seqnum > self.progress.read and self._undivided_from() is None
         for index, item in () if seqnum in self._dropped else items:
+            if not is_for(item, self._group):
+                continue
             id = Id(seqnum, index)
             if compares and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)

@@ -4,6 +4,7 @@
 |---|---|---|
 | queue.config | cfg | the settings of the queue from then on: groups, limits, whether it is paused |
 | queue.push | p | messages, in order |
+| queue.push.group | p | messages of which each is for one group alone |
 | queue.deliver | c | messages that the owner of a shard delivers |
 | queue.ack | c | finished messages |
 | queue.nack | c | messages to redeliver when they are due |
@@ -11,9 +12,14 @@
 | queue.ck | c, of a popped queue ck | a part of a checkpoint: the state as of `covers` |
 | queue.pop | c | takes the next message, if there is one |
 | queue.old | old | a part of a set: unfinished messages up to `covers`, rewritten under their ids |
+| queue.old.group | old | such a part, if one of its messages is for one group alone |
 
 A message's id is (seqnum of the record that pushed it, number in that record). Streams have the ids `queue/shard` and
 `queue/shard/group`; a group's name has no slash.
+
+Versions that do not know messages for one group would deliver them to all. So these have kinds of their own, which such a version
+refuses: its owners keep the record for one that can open it, as any record of a later version. The bytes of all other messages are
+as before.
 """
 
 from __future__ import annotations
@@ -54,6 +60,7 @@ class Source(msgspec.Struct, array_like=True, frozen=True):
         error: type and text of the last attempt's error, bounded (`failures`); "" if it raised none. Older versions
             ignore it.
         stack: the stack of that error, likewise.
+        group: the group that gave the message up; "" in letters of older versions, which ignore it.
     """
 
     queue: str
@@ -64,6 +71,7 @@ class Source(msgspec.Struct, array_like=True, frozen=True):
     reason: str
     error: str = ""
     stack: str = ""
+    group: str = ""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -84,6 +92,35 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     delay_ms: int = 0
     source: Source | None = None
     priority: int = 0
+
+
+class GroupItem(Item, array_like=True, frozen=True):
+    """A message for one group alone, in events whose kinds say so.
+
+    Attributes:
+        group: the name of the group; "" for all.
+    """
+
+    group: str = ""
+
+
+def is_for(item: Item, group: str) -> bool:
+    """Return True if a group gets a message."""
+    return not isinstance(item, GroupItem) or item.group in ("", group)
+
+
+def for_all(item: Item) -> Item:
+    """Return a message, without the empty name if it is for all groups."""
+    if isinstance(item, GroupItem) and not item.group:
+        return Item(item.body, item.key, item.dedup, item.delay_ms, item.source, item.priority)
+    return item
+
+
+def for_group(item: Item, group: str) -> GroupItem:
+    """Return a message as one for a group alone; a message that is for one already stays so."""
+    if isinstance(item, GroupItem):
+        return item
+    return GroupItem(item.body, item.key, item.dedup, item.delay_ms, item.source, item.priority, group)
 
 
 class Limits(msgspec.Struct, array_like=True, frozen=True):
@@ -145,6 +182,12 @@ class Pushed(Event, tag="queue.push", frozen=True):
 
     id: str
     items: tuple[Item, ...]
+
+
+class PushedToGroup(Pushed, tag="queue.push.group", frozen=True):
+    """Messages pushed to one shard, of which each is for one group alone. The other groups pass them."""
+
+    items: tuple[GroupItem, ...]
 
 
 class Delivered(Event, tag="queue.deliver", frozen=True):
@@ -214,6 +257,12 @@ class Old(Event, tag="queue.old", frozen=True):
     items: tuple[tuple[int, int, int, Item], ...] = ()
 
 
+class OldToGroup(Old, tag="queue.old.group", frozen=True):
+    """Such a part with messages of which one is for one group alone."""
+
+    items: tuple[tuple[int, int, int, GroupItem], ...] = ()
+
+
 class Popped(Event, tag="queue.pop", frozen=True):
     """A pop, which takes the next of the messages before it.
 
@@ -228,7 +277,7 @@ class Popped(Event, tag="queue.pop", frozen=True):
 ConsumerEvent: TypeAlias = Delivered | Acked | Nacked | Dead | Checkpoint
 AnyEvent: TypeAlias = Config | Pushed | ConsumerEvent | Popped | Old
 PICKER: Final[Picker[AnyEvent]] = Picker(
-    LIBRARY, (Config, Pushed, Delivered, Acked, Nacked, Dead, Checkpoint, Popped, Old)
+    LIBRARY, (Config, Pushed, PushedToGroup, Delivered, Acked, Nacked, Dead, Checkpoint, Popped, Old, OldToGroup)
 )
 
 

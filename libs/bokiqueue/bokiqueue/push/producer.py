@@ -15,7 +15,7 @@ from bokilib.append.batcher import AppendBatcher
 from bokilib.append.log import Log, Tokens
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
-from bokiqueue.model.events import Config, Id, Item, Pushed, shard_id
+from bokiqueue.model.events import Config, Id, Item, Pushed, PushedToGroup, for_group, shard_id
 from bokiqueue.push.copies import DuplicateFinder, PushResult
 from bokiqueue.sharding import RoundRobin, shard_of
 
@@ -42,8 +42,11 @@ class Producer:
         self._copies: Final[dict[int, DuplicateFinder]] = {}
         self._run = (0, 0)
 
-    def part(self, items: Sequence[Item]) -> Contribution:
+    def part(self, items: Sequence[Item], group: str = "") -> Contribution:
         """Return the contribution that pushes these messages.
+
+        Args:
+            group: the only group that gets them; "" for all.
 
         Raises:
             InvalidArgument: there are none, or the queue is popped and they have a delay or a deduplication id.
@@ -63,7 +66,7 @@ class Producer:
         return Contribution(
             tuple(tags.queue_messages(queue, shard) for shard in by_shard),
             {},
-            tuple(Pushed(shard_id(queue, shard), tuple(chosen)) for shard, chosen in by_shard.items()),
+            tuple(_event(shard_id(queue, shard), chosen, group) for shard, chosen in by_shard.items()),
             self._origin,
         )
 
@@ -101,3 +104,10 @@ class Producer:
             shard, left = self._turns.take(), RUN
         self._run = shard, left - 1
         return shard
+
+
+def _event(id: str, items: Sequence[Item], group: str) -> Pushed:
+    """Return the event that pushes messages to a shard, for one group alone or for all."""
+    if not group:
+        return Pushed(id, tuple(items))
+    return PushedToGroup(id, tuple(for_group(one, group) for one in items))

@@ -46,6 +46,7 @@ from bokiqueue.failures import Failure, failure_of
 from bokiqueue.model import receipts
 from bokiqueue.model.delivery_rules import Delivery, DeliveryBatch, DeliverySchedule
 from bokiqueue.model.events import Acked, Config, ConsumerEvent, Dead, Delivered, Id, Item, Nacked, Source, consumer_id
+from bokiqueue.model.items import GROUP
 from bokiqueue.model.limit_rules import KeyRateLimits, RateLimit, share
 from bokiqueue.model.old_rules import RewriteTimer
 from bokiqueue.model.rebalance_rules import CARRIED, LEFT, NOBODY, careful, fence_name, spares
@@ -328,6 +329,7 @@ class ShardOwner:
             progress,
             attempts_most=config.attempts_most,
             careful=self._is_careful,
+            group=self._group,
             since_ms=time_ms,
             only=self._only,
             keys=keys,
@@ -584,12 +586,9 @@ class ShardOwner:
         id, item = delivery.entry.id, delivery.entry.item
         producer, part = self._host.dead_letters, None
         if producer is not None:
-            queue = self._host.found.config.queue
-            made = item.source or Source(
-                queue, self.shard, id.seqnum, id.number, 0, ""
-            )  # a letter of letters keeps its first
+            source = self._origin_of(id, item)
             source = msgspec.structs.replace(
-                made, attempts=delivery.attempt, reason=reason, error=failure.error, stack=failure.stack
+                source, attempts=delivery.attempt, reason=reason, error=failure.error, stack=failure.stack
             )
             part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
@@ -600,6 +599,16 @@ class ShardOwner:
         self._outbox.letters.append(letter)
         self._driver.wake()
         return letter
+
+    def _origin_of(self, id: Id, item: Item) -> Source:
+        """Return the place to which a message goes back if it is given up here.
+
+        A letter that fails again keeps its first origin. In other groups than the one that is redriven it is a copy, which goes back
+        to that group of the queue of letters: its first origin would get it twice.
+        """
+        if item.source is not None and self._group == GROUP:
+            return item.source
+        return Source(self.queue, self.shard, id.seqnum, id.number, 0, "", group=self._group)
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
         """Start the lease of a message that a handler gets now. Return False if the handler must not have it."""
