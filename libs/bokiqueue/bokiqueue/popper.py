@@ -7,13 +7,16 @@ that does not cover its pop.
 
 The message of a pop is returned even if something beside it fails: the checkpoint is made in the background, and a pop
 whose caller is cancelled leaves its message to the next pop of this process.
+
+A pop expects the settings, and the settings are read before a queue is said to be empty: if it was deleted and made again, the popper
+ends with `Replaced`, and the next one goes on with what cancelled callers left.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import boki
@@ -29,12 +32,14 @@ from bokilib.records.contribution import Contribution
 from bokilib.retention import checkpoint_rules
 from bokilib.retention.checkpoint_rules import GRACE_MS, CheckpointPart, WholeCheckpoint
 from bokilib.stacks import described, stack_of
+from bokiqueue import settings
 from bokiqueue.checkpoint import old_messages
 from bokiqueue.errors import QueueEmpty, ResultTrimmed, UnfitMessage
 from bokiqueue.model import pop_state
 from bokiqueue.model.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
 from bokiqueue.model.items import body_of, json_of
 from bokiqueue.model.pop_state import PopState
+from bokiqueue.push import strays
 from bokiqueue.sharding import RoundRobin
 
 R = TypeVar("R")
@@ -49,6 +54,10 @@ CURSOR_TAGS: Final = 255
 log = get_logger(__name__)
 
 
+class Replaced(Exception):
+    """The queue was deleted, and perhaps made again with other shards or in another mode: this popper takes nothing more."""
+
+
 class ShardPopper:
     """A shard as one process folds it.
 
@@ -57,8 +66,16 @@ class ShardPopper:
     """
 
     def __init__(
-        self, log: Log, queue: str, shard: int, *, pops_between: int = POPS_BETWEEN, grace_ms: int = GRACE_MS
+        self,
+        log: Log,
+        queue: str,
+        shard: int,
+        *,
+        pops_between: int = POPS_BETWEEN,
+        grace_ms: int = GRACE_MS,
+        expect: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """Prepare it. `expect` returns what each pop expects: the settings as of a place."""
         self.messages: Final = tags.queue_messages(queue, shard)
         self._log = log
         self._place = queue, shard
@@ -68,6 +85,7 @@ class ShardPopper:
         self._checkpoints = tags.queue_owner(queue, shard, GROUP)
         self._pops_between = pops_between
         self._grace_ms = grace_ms
+        self._expect = expect
         self._token = log.incarnations.new_token()
         self._covers = 0
         """Trimmed messages up to this seqnum are finished, or in the set that was loaded."""
@@ -76,7 +94,7 @@ class ShardPopper:
         self._flying: list[int] = []
         """For each pop whose result is unknown, a seqnum below it."""
         self._folding = asyncio.Lock()
-        self._left: deque[Item] = deque()
+        self.left: Final[deque[Item]] = deque()
         """Messages taken by pops whose callers were cancelled."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -86,10 +104,11 @@ class ShardPopper:
         Raises:
             AppendUnknown: a message may have been taken.
             ResultTrimmed: the result of the pop is trimmed.
+            Conflict: the settings were changed; nothing was taken.
         """
         confined.check(confined.A_CLIENT)
-        if self._left:
-            return self._left.popleft()
+        if self.left:
+            return self.left.popleft()
         popping = self._spawn(self._pop())
         try:
             return await asyncio.shield(popping)
@@ -105,7 +124,7 @@ class ShardPopper:
 
     def leave(self, item: Item) -> None:
         """Keep the message of a pop whose caller was cancelled for the next pop."""
-        self._left.append(item)
+        self.left.append(item)
 
     def _leave(self, popping: asyncio.Task[Item | None]) -> None:
         if popping.cancelled() or popping.exception() is not None:
@@ -123,7 +142,9 @@ class ShardPopper:
         since = state.position
         self._flying.append(since)
         try:
-            seqnum = await self._log.append(Contribution((self._pops,), {}, (Popped(self._id, self._token),)))
+            seqnum = await self._log.append(
+                Contribution((self._pops,), self._expect(), (Popped(self._id, self._token),))
+            )
             state = await self._fold_surely(seqnum)
             if seqnum not in state.taken:
                 raise ResultTrimmed(
@@ -312,17 +333,32 @@ class Popper:
     """All shards of a queue, popped in turn."""
 
     def __init__(
-        self, log: Log, config: Config, start: int, *, pops_between: int = POPS_BETWEEN, grace_ms: int = GRACE_MS
+        self,
+        log: Log,
+        config: Config,
+        start: int,
+        *,
+        known: int = 0,
+        before: Popper | None = None,
+        pops_between: int = POPS_BETWEEN,
+        grace_ms: int = GRACE_MS,
     ) -> None:
         """Prepare the shards.
 
         Args:
             start: the shard to look at first; poppers that begin at different ones collide less.
+            known: the seqnum as of which these settings are the newest.
+            before: the popper that this one replaces, which may have messages that cancelled callers left.
         """
         self._log = log
         self._name = config.queue
+        self._config = config
+        self._expected = {tags.queue_config(config.queue): known} if known else {}
+        self._before = before
         self._shards = [
-            ShardPopper(log, config.queue, shard, pops_between=pops_between, grace_ms=grace_ms)
+            ShardPopper(
+                log, config.queue, shard, pops_between=pops_between, grace_ms=grace_ms, expect=lambda: self._expected
+            )
             for shard in range(config.shards)
         ]
         self._turns = RoundRobin(config.shards, start)
@@ -335,6 +371,7 @@ class Popper:
             AppendUnknown: a message may have been taken.
             ResultTrimmed: the result of the pop is trimmed.
             UnfitMessage: the message was taken, and does not fit `kind`.
+            Replaced: the queue was deleted, and perhaps made again; nothing was taken.
         """
         confined.check(confined.A_CLIENT)
         chosen = self._shards if shard is None else [self._shards[shard]]
@@ -342,7 +379,11 @@ class Popper:
         deadline_s = loop.time() + timeout
         while True:
             snapshot = await self._log.book.now(consistency="linearizable")
-            found = await self._any(chosen)
+            try:
+                found = self._left_before() or await self._any(chosen)
+            except Conflict:
+                await self._read_settings()
+                continue
             if found is not None:
                 popper, item = found
                 try:
@@ -352,8 +393,33 @@ class Popper:
                 except BaseException:
                     popper.leave(item)
                     raise
+            await self._read_settings()
+            if self._config.streams > self._config.shards and await strays.move(self._log, self._name):
+                continue
             if not await self._wait(chosen, snapshot + 1, deadline_s):
                 raise QueueEmpty(f"queue {self._name!r} had no message for {timeout} s", queue=self._name)
+
+    async def _read_settings(self) -> None:
+        """Read the settings again.
+
+        Raises:
+            Replaced: the queue is another one, or deleted.
+        """
+        found, snapshot = await settings.newest_at(self._log, self._name)
+        before, now = self._config, None if found is None else found.config
+        if now is None or (now.deleted, now.shards, now.mode, now.made) != (False, before.shards, "pop", before.made):
+            raise Replaced
+        self._config, self._expected = now, {tags.queue_config(self._name): snapshot}
+
+    def _left_before(self) -> tuple[ShardPopper, Item] | None:
+        """Return a message that a cancelled caller left with a popper that was replaced, or None."""
+        older = self._before
+        while older is not None:
+            for popper in older._shards:
+                if popper.left:
+                    return popper, popper.left.popleft()
+            older = older._before
+        return None
 
     async def _any(self, chosen: Sequence[ShardPopper]) -> tuple[ShardPopper, Item] | None:
         """Look at each shard once, and return the first message found, with its shard."""

@@ -44,7 +44,7 @@ from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
 from bokiqueue.model.events import Config, Id, Item, Limits, Mode, Source
 from bokiqueue.model.items import GROUP, check_name, check_seconds, item_of
 from bokiqueue.model.limit_rules import check_key_rate
-from bokiqueue.popper import Popper
+from bokiqueue.popper import Popper, Replaced
 from bokiqueue.push.copies import PushResult
 from bokiqueue.push.producer import Producer
 from bokiqueue.settings import VersionedConfig
@@ -76,7 +76,7 @@ class Queue(Generic[T]):
         self.log: Final = log
         self._found = found
         self._random = random
-        self._producer = Producer(log, found.config, random)
+        self._producer = Producer(log, found.config, random, found.seqnum)
         self._popper: Popper | None = None
 
     def __repr__(self) -> str:
@@ -525,7 +525,7 @@ class Queue(Generic[T]):
             AppendUnknown: a message may have been taken.
             UnfitMessage: the message was taken, and does not fit the queue's type.
         """
-        return await self._pops().pop(self.kind, _check_timeout(timeout))
+        return await self._popped(_check_timeout(timeout))
 
     async def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
         """Take the oldest message of one shard, as `pop` does."""
@@ -533,13 +533,41 @@ class Queue(Generic[T]):
             raise InvalidArgument(
                 f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
             )
-        return await self._pops().pop(self.kind, _check_timeout(timeout), shard)
+        return await self._popped(_check_timeout(timeout), shard)
+
+    async def _popped(self, timeout: float, shard: int | None = None) -> T:
+        """Pop from the queue that has this name now.
+
+        Raises:
+            NoSuchQueue: it was deleted.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout
+        while True:
+            popper = self._pops()
+            try:
+                if shard is not None and shard >= self._found.config.shards:
+                    raise InvalidArgument(
+                        f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
+                    )
+                return await popper.pop(self.kind, max(0.0, deadline_s - loop.time()), shard)
+            except Replaced:
+                found, snapshot = await settings.newest_at(self.log, self.name)
+                if found is None or found.config.deleted:
+                    raise settings.no_such_queue(self.name) from None
+                self._found = found
+                self._check_mode("pop")
+                if self._popper is popper:
+                    self._popper = self._new_popper(snapshot, popper)
 
     def _pops(self) -> Popper:
         self._check_mode("pop")
         if self._popper is None:
-            self._popper = Popper(self.log, self._found.config, self._random.token(1)[0])
+            self._popper = self._new_popper(self._found.seqnum)
         return self._popper
+
+    def _new_popper(self, known: int, before: Popper | None = None) -> Popper:
+        return Popper(self.log, self._found.config, self._random.token(1)[0], known=known, before=before)
 
     def _check_mode(self, needed: Mode) -> None:
         found = self._found.config.mode

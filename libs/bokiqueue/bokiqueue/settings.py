@@ -42,7 +42,7 @@ from bokiqueue.model.events import PICKER, Config, Limits
 from bokiqueue.model.items import GROUP, check_name
 from bokiqueue.model.limit_rules import KEY_RATES, check_key_rate, check_limits
 from bokiqueue.model.rebalance_rules import NOBODY, fence_name
-from bokiqueue.sharding import check_shards
+from bokiqueue.sharding import SHARDS_MOST, check_shards
 
 MAX_DELIVERIES: Final = 5
 """The default for a queue with dead letters. A queue without them has no limit: no acknowledged push is dropped."""
@@ -234,11 +234,19 @@ async def create(log: Log, queue: str, make: Callable[[int], Config]) -> Version
         if found is not None and not found.config.deleted:
             return found
         deletion = found.seqnum if found is not None else await _trimmed_up_to(log, queue, snapshot)
-        config = make(deletion + 1)
+        config = _after(found, make(deletion + 1), deletion)
         try:
             return await _replace(log, config, snapshot, await _letters_after(log, config, snapshot))
         except (Conflict, Trimmed):
             continue
+
+
+def _after(found: VersionedConfig | None, config: Config, deletion: int) -> Config:
+    """Return the settings of a new queue after a deletion, 0 for none. If that is trimmed, the shards of the queue are not known."""
+    if not deletion:
+        return config
+    streams = SHARDS_MOST if found is None else max(found.config.streams, found.config.shards)
+    return msgspec.structs.replace(config, made=deletion + 1, streams=streams)
 
 
 async def _trimmed_up_to(log: Log, queue: str, snapshot: int) -> int:
@@ -447,6 +455,14 @@ def with_dropped(config: Config, seqnum: int) -> Config:
 def no_such_queue(queue: str) -> NoSuchQueue:
     """Return the error for a queue that is not in the book."""
     return NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
+
+
+def replaced_queue(config: Config) -> NoSuchQueue:
+    """Return the error for a queue that was deleted, and whose name another one has."""
+    return NoSuchQueue(
+        f"queue {config.queue!r} was deleted, and made again with {config.shards} shards in mode {config.mode!r}: open it again",
+        queue=config.queue,
+    )
 
 
 def no_such_group(config: Config, group: str) -> NoSuchGroup | NoSuchQueue:

@@ -193,6 +193,11 @@ def queue_messages(queue: str, shard: int) -> str:
     return tag_of("queue/p", queue, shard)
 
 
+def queue_moved(queue: str) -> str:
+    """Return the tag of records that moved messages out of streams of shards that a queue does not have."""
+    return tag_of("queue/moved", queue)
+
+
 def queue_old(queue: str, shard: int) -> str:
     """Return the tag of a shard's messages that were rewritten out of old terms."""
     return tag_of("queue/old", queue, shard)

@@ -51,15 +51,16 @@ from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.stacks import described
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.messages import Message, check_lease
-from bokiqueue.errors import NotEntered
+from bokiqueue.errors import NoSuchQueue, NotEntered
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
 from bokiqueue.model.items import check_seconds
 from bokiqueue.model.rebalance_rules import fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
+from bokiqueue.push import strays
 from bokiqueue.push.producer import Producer
-from bokiqueue.settings import VersionedConfig, no_such_group
+from bokiqueue.settings import VersionedConfig, no_such_group, replaced_queue
 from bokiqueue.shard.shard_owner import Member, ShardOwner, members_of
 
 T = TypeVar("T")
@@ -67,6 +68,8 @@ T = TypeVar("T")
 PREFETCH: Final = 64
 LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
+STRAYS_S: Final = 15.0
+"""The time between looks for messages in streams of shards that the queue does not have."""
 
 log = get_logger(__name__)
 
@@ -179,6 +182,10 @@ class Consumer(Generic[T]):
         """The owner of the message that is delivered alone."""
         self._handling: dict[asyncio.Task[None], Message[T]] = {}
         """Tasks of handlers, each with its message."""
+        self._made = found.config.shards, found.config.mode
+        """Settings that are the same for the whole life of a queue."""
+        self._strays_s = 0.0
+        """The time at which strays are looked for next."""
         self._rival = ""
         """The incarnation of another member with this name, known from the log."""
 
@@ -633,13 +640,25 @@ class Consumer(Generic[T]):
             raise no_such_group(config, self._group)
         if self._members.failed is not None:
             raise self._members.failed
+        if (config.shards, config.mode) != self._made:
+            for owner in list(self._owners.values()):
+                owner.over()
+            raise replaced_queue(config)
         for owner in list(self._owners.values()):
             owner.tend()
         await self._move()
+        await self._move_strays(config)
+
+    async def _move_strays(self, config: Config) -> None:
+        """Move messages out of streams of shards that the queue does not have, from time to time."""
+        now_s = asyncio.get_running_loop().time()
+        if config.streams > config.shards and 0 in self._owners and now_s >= self._strays_s:
+            self._strays_s = now_s + STRAYS_S
+            await strays.move(self._log, config.queue)
 
     def _look_failed(self, error: BokiError) -> None:
         """Log an error after which the next look tries again; raise one that ends this member."""
-        if self._group not in self.found.config.groups:
+        if self._group not in self.found.config.groups or isinstance(error, NoSuchQueue):
             raise error
         log.warning("shards not dealt: the next look tries again", queue=self.found.config.queue, error=str(error))
         if not error.retryable and not isinstance(error, Fenced):

@@ -40,6 +40,7 @@ from bokiqueue.model.events import (
     Config,
     GroupItem,
     Id,
+    Moved,
     Old,
     OldToGroup,
     Pushed,
@@ -53,6 +54,7 @@ from bokiqueue.model.old_rules import PART_BYTES, WaitingMessage, is_finished, i
 from bokiqueue.model.rebalance_rules import NOBODY, carried_scope, fence_name
 from bokiqueue.model.shard_state import Progress, fold, fold_group
 from bokiqueue.popper import ShardPopper
+from bokiqueue.push import strays
 from bokiqueue.settings import VersionedConfig
 
 log = get_logger(__name__)
@@ -62,6 +64,8 @@ def parts_of(event: AnyEvent) -> list[str]:
     """Return the queue of an event, followed by its shard and group as far as it names them."""
     if isinstance(event, Config):
         return [event.queue]
+    if isinstance(event, Moved):
+        return [event.id]
     return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
 
 
@@ -87,7 +91,8 @@ def deleted_marks(config: Config, place: int) -> list[tuple[str, int]]:
         config: the settings before the deletion; streams of groups that it lacks were trimmed before.
     """
     queue, groups = config.queue, dict.fromkeys([*config.groups, GROUP, ""])
-    return [
+    others = [(tags.queue_messages(queue, shard), place) for shard in range(config.shards, config.streams)]
+    return [(tags.queue_moved(queue), place), *others] + [
         mark
         for shard in range(config.shards)
         for mark in (
@@ -181,7 +186,7 @@ class QueueCarried:
         await settings.trim_all(self._log, dropped_marks(turn.found, groups))
         for shard in range(found.config.shards):
             carried += await self._rewrite_shard(turn, shard)
-        return carried
+        return carried + await strays.move(self._log, queue)
 
     async def _rewrite_shard(self, turn: RewriteTurn, shard: int) -> int:
         config = turn.found.config

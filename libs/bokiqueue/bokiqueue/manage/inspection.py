@@ -40,9 +40,12 @@ from bokiqueue.model.items import json_of
 from bokiqueue.model.pop_state import PopState
 from bokiqueue.model.pop_state import decode as pop_decode
 from bokiqueue.model.shard_state import fold_group
+from bokiqueue.push import strays
 from bokiqueue.settings import no_such_group
 from bokiqueue.shard.shard_owner import members_of
 
+FOR_ALL: Final = 1 << 40
+"""More messages than a stream has."""
 MANY: Final = 255
 """The most places in one call of `read_prev_many`."""
 ALIVE_MS: Final = round(LEASE_S * 1_000)
@@ -209,6 +212,7 @@ async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: in
         except boki.Trimmed:  # rewritten while it was read: this shard and those behind it are read as of a later place
             snapshot = await log.book.now()
     now_ms = max([last.time_ms if last is not None else 0, *(shard.now_ms for shard in shards)])
+    shards += await _strays(log, config, snapshot, most)
     peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
     seen = await _members(log, config, group, snapshot)
     whole = [shard.stats for shard in shards]
@@ -285,6 +289,24 @@ async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int,
     counts = (len(peeked), states.count("in flight"), states.count("delayed"))
     stats = ShardStats(shard, owner, *counts, oldest, states.count("unopened"))
     return _Shard(stats, peeked[:most], max((one.pushed_ms for one in peeked), default=0))
+
+
+async def _strays(log: Log, config: Config, snapshot: int, most: int) -> list[_Shard]:
+    """Return the shards that the queue does not have, as far as messages in their streams wait to be moved."""
+    by_shard: dict[int, list[Peeked]] = {}
+    for one in await strays.find(log, config, snapshot, FOR_ALL):
+        if one.message is None:
+            peeked = Peeked(one.shard, one.seqnum, 0, 0, "unopened", 0, None, None, "it cannot be opened")
+        else:
+            entry = BufferedMessage(one.message.id, one.message.item, one.message.pushed_ms)
+            peeked = _peeked(one.shard, entry, "waits", 0)
+        by_shard.setdefault(one.shard, []).append(peeked)
+    found = []
+    for shard, several in by_shard.items():
+        unopened = sum(one.state == "unopened" for one in several)
+        oldest = min((one.pushed_ms for one in several if one.state != "unopened"), default=None)
+        found.append(_Shard(ShardStats(shard, "", len(several), 0, 0, oldest, unopened), several[:most], oldest or 0))
+    return found
 
 
 def _peeked(shard: int, entry: BufferedMessage, state: str, attempts: int) -> Peeked:

@@ -12,6 +12,7 @@
 | queue.ck | c, of a popped queue ck | a part of a checkpoint: the state as of `covers` |
 | queue.pop | c | takes the next message, if there is one |
 | queue.old | old | a part of a set: unfinished messages up to `covers`, rewritten under their ids |
+| queue.moved? | moved | how far messages in streams of shards that the queue does not have were moved to its shards |
 | queue.old.group | old | such a part, if one of its messages is for one group alone |
 
 A message's id is (seqnum of the record that pushed it, number in that record). Streams have the ids `queue/shard` and
@@ -109,6 +110,11 @@ def is_for(item: Item, group: str) -> bool:
     return not isinstance(item, GroupItem) or item.group in ("", group)
 
 
+def group_of(item: Item) -> str:
+    """Return the only group that gets a message; "" for all."""
+    return item.group if isinstance(item, GroupItem) else ""
+
+
 def for_all(item: Item) -> Item:
     """Return a message, without the empty name if it is for all groups."""
     if isinstance(item, GroupItem) and not item.group:
@@ -151,6 +157,9 @@ class Config(Event, tag="queue.config", frozen=True):
         registered: groups that a former registration may have left records of, or that were purged, each with the
             seqnum of its registration: records below it belong to a former one. Older versions ignore it, and leave it
             out of settings that they write.
+        made: the seqnum from which messages are those of this queue, if one of its name was deleted before; else 0. Older versions
+            ignore it and `streams`, and leave them out likewise.
+        streams: the most shards that queues of this name had before it, to which programs that have one of these open may push still.
     """
 
     queue: str
@@ -166,6 +175,8 @@ class Config(Event, tag="queue.config", frozen=True):
     dropped: tuple[int, ...] = ()
     deleted: bool = False
     registered: dict[str, int] = msgspec.field(default_factory=dict)
+    made: int = 0
+    streams: int = 0
 
     @property
     def attempts_most(self) -> int:
@@ -274,10 +285,22 @@ class Popped(Event, tag="queue.pop", frozen=True):
     token: str = ""
 
 
+class Moved(Event, tag="queue.moved?", frozen=True):
+    """Messages in streams of shards that the queue does not have were pushed to its shards, by the same record (`strays`).
+
+    Attributes:
+        id: the name of the queue.
+        upto: the last message of each stream that was moved, and (shard, id) of those before that are not trimmed yet.
+    """
+
+    id: str
+    upto: tuple[tuple[int, Id], ...]
+
+
 ConsumerEvent: TypeAlias = Delivered | Acked | Nacked | Dead | Checkpoint
-AnyEvent: TypeAlias = Config | Pushed | ConsumerEvent | Popped | Old
+AnyEvent: TypeAlias = Config | Pushed | ConsumerEvent | Popped | Old | Moved
 PICKER: Final[Picker[AnyEvent]] = Picker(
-    LIBRARY, (Config, Pushed, PushedToGroup, Delivered, Acked, Nacked, Dead, Checkpoint, Popped, Old, OldToGroup)
+    LIBRARY, (Config, Pushed, PushedToGroup, Delivered, Acked, Nacked, Dead, Checkpoint, Popped, Old, OldToGroup, Moved)
 )
 
 

@@ -1,1 +1,1 @@
-"""Pushing messages (`producer`), and finding out which of them are duplicates (`copies`)."""
+"""Pushing messages (`producer`), finding out which of them are duplicates (`copies`), and moving those that went astray (`strays`)."""
