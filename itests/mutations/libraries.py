@@ -1591,4 +1591,40 @@ a copy among the letters goes back to their first queue
 bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_letter_that_another_group_of_letters_gives_up_goes_back_to_it
 -        if item.source is not None and self._group == GROUP:
 +        if item.source is not None:
+
+a push does not follow the settings
+bokiqueue libs/tests/queue/test_made_again.py::test_pushes_of_a_key_keep_their_order_across_programs
+-            expect = {tag: known}
++            expect: dict[str, int] = {}
+
+a pop does not expect the settings
+bokiqueue libs/tests/queue/test_made_again.py::test_a_popper_of_a_deleted_queue_takes_nothing_of_the_next_one
+-Contribution((self._pops,), self._expect(), (Popped
++Contribution((self._pops,), {}, (Popped
+
+a popper says that a queue is empty by old settings
+bokiqueue libs/tests/queue/test_made_again.py::test_a_popper_of_fewer_shards_finds_what_is_in_the_others
+-            await self._read_settings()
+-            if self.config.streams
++            if self.config.streams
+
+strays are not moved
+bokiqueue libs/tests/queue/test_made_again.py::test_contributions_to_shards_that_are_gone_are_moved_and_counted
+-            await strays.move(self._log, config.queue)
++            pass
+
+two movers move a stray twice
+bokiqueue libs/tests/queue/test_made_again.py::test_movers_at_the_same_time_move_each_message_once
+-{tag: snapshot, tags.queue_config(config.queue): snapshot}
++{tags.queue_config(config.queue): snapshot}
+
+the shards of a deletion that is trimmed are forgotten
+bokiqueue libs/tests/queue/test_made_again.py::test_what_is_pushed_once_the_deletion_is_trimmed_is_found
+-SHARDS_MOST if found is None
++0 if found is None
+
+a member follows the shards of a queue that is gone
+bokiqueue libs/tests/queue/test_made_again.py::test_members_of_a_queue_that_was_made_again_with_other_shards_end
+-        if (config.shards, config.mode) != self._made:
++        if False:
 """)

@@ -330,7 +330,11 @@ def _taken_body(kind: type[T], item: Item) -> T:
 
 
 class Popper:
-    """All shards of a queue, popped in turn."""
+    """All shards of a queue, popped in turn.
+
+    Attributes:
+        config: the settings of the queue, as far as this popper has read them.
+    """
 
     def __init__(
         self,
@@ -352,7 +356,7 @@ class Popper:
         """
         self._log = log
         self._name = config.queue
-        self._config = config
+        self.config = config
         self._expected = {tags.queue_config(config.queue): known} if known else {}
         self._before = before
         self._shards = [
@@ -394,7 +398,7 @@ class Popper:
                     popper.leave(item)
                     raise
             await self._read_settings()
-            if self._config.streams > self._config.shards and await strays.move(self._log, self._name):
+            if self.config.streams > self.config.shards and await strays.move(self._log, self._name):
                 continue
             if not await self._wait(chosen, snapshot + 1, deadline_s):
                 raise QueueEmpty(f"queue {self._name!r} had no message for {timeout} s", queue=self._name)
@@ -406,10 +410,10 @@ class Popper:
             Replaced: the queue is another one, or deleted.
         """
         found, snapshot = await settings.newest_at(self._log, self._name)
-        before, now = self._config, None if found is None else found.config
+        before, now = self.config, None if found is None else found.config
         if now is None or (now.deleted, now.shards, now.mode, now.made) != (False, before.shards, "pop", before.made):
             raise Replaced
-        self._config, self._expected = now, {tags.queue_config(self._name): snapshot}
+        self.config, self._expected = now, {tags.queue_config(self._name): snapshot}
 
     def _left_before(self) -> tuple[ShardPopper, Item] | None:
         """Return a message that a cancelled caller left with a popper that was replaced, or None."""

@@ -342,7 +342,7 @@ class Queue(Generic[T]):
         """
         self._check_mode("consume")
         check_name(group, "group", slash=False)
-        self._found = await settings.register(self.log, self.name, group)
+        self._knows(await settings.register(self.log, self.name, group))
 
     async def drop(self, group: str) -> None:
         """Drop a group, so that it holds back no messages.
@@ -354,7 +354,7 @@ class Queue(Generic[T]):
         found = await settings.change_existing(
             self.log, self.name, lambda config: settings.without_group(config, group)
         )
-        self._found = found
+        self._knows(found)
         groups = [(shard, group) for shard in range(found.config.shards)]
         await settings.trim_replaced(self.log, dropped_marks(found, groups))
 
@@ -418,13 +418,14 @@ class Queue(Generic[T]):
     async def delete(self) -> None:
         """Delete the queue with all its messages. Its members get NoSuchQueue; opening the name again makes a new queue.
 
-        Stop its producers first: messages pushed to a deleted queue wait for one that is made later.
+        Messages that producers push to a deleted queue wait for one that is made later, and so they do if that has other shards.
 
         Raises:
             NoSuchQueue: it was deleted before.
         """
-        before, self._found = await settings.delete(self.log, self.name)
-        await settings.trim_replaced(self.log, deleted_marks(before, self._found.seqnum))
+        before, found = await settings.delete(self.log, self.name)
+        self._knows(found)
+        await settings.trim_replaced(self.log, deleted_marks(before, found.seqnum))
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Give one key a rate of its own, for each group. Members apply it when they read it.
@@ -505,11 +506,16 @@ class Queue(Generic[T]):
         return redrive.result()
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:
-        self._found = await settings.change_existing(self.log, self.name, alter)
+        self._knows(await settings.change_existing(self.log, self.name, alter))
 
     async def _newest(self) -> VersionedConfig:
-        self._found = await settings.existing(self.log, self.name)
+        self._knows(await settings.existing(self.log, self.name))
         return self._found
+
+    def _knows(self, found: VersionedConfig) -> None:
+        """Note newer settings."""
+        self._found = found
+        self._producer.follow(found.config, found.seqnum)
 
     # -- popping
 
@@ -529,10 +535,8 @@ class Queue(Generic[T]):
 
     async def pop_from(self, shard: int, *, timeout: float = 0.0) -> T:
         """Take the oldest message of one shard, as `pop` does."""
-        if type(shard) is not int or not 0 <= shard < self._found.config.shards:
-            raise InvalidArgument(
-                f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
-            )
+        if type(shard) is not int or shard < 0:
+            raise InvalidArgument(f"expected the number of a shard, found {shard!r}", found=shard)
         return await self._popped(_check_timeout(timeout), shard)
 
     async def _popped(self, timeout: float, shard: int | None = None) -> T:
@@ -543,30 +547,28 @@ class Queue(Generic[T]):
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout
+        if shard is not None and shard >= self._found.config.shards:
+            await self._newest()
         while True:
             popper = self._pops()
+            if shard is not None and shard >= self._found.config.shards:
+                most = self._found.config.shards - 1
+                raise InvalidArgument(f"expected a shard of 0 to {most}, found {shard!r}", found=shard)
             try:
-                if shard is not None and shard >= self._found.config.shards:
-                    raise InvalidArgument(
-                        f"expected a shard of 0 to {self._found.config.shards - 1}, found {shard!r}", found=shard
-                    )
                 return await popper.pop(self.kind, max(0.0, deadline_s - loop.time()), shard)
             except Replaced:
-                found, snapshot = await settings.newest_at(self.log, self.name)
-                if found is None or found.config.deleted:
-                    raise settings.no_such_queue(self.name) from None
-                self._found = found
-                self._check_mode("pop")
+                await self._newest()
                 if self._popper is popper:
-                    self._popper = self._new_popper(snapshot, popper)
+                    self._popper = self._new_popper(popper)
 
     def _pops(self) -> Popper:
         self._check_mode("pop")
-        if self._popper is None:
-            self._popper = self._new_popper(self._found.seqnum)
+        if self._popper is None or self._popper.config.shards != self._found.config.shards:
+            self._popper = self._new_popper(self._popper)
         return self._popper
 
-    def _new_popper(self, known: int, before: Popper | None = None) -> Popper:
+    def _new_popper(self, before: Popper | None) -> Popper:
+        known = self._found.seqnum
         return Popper(self.log, self._found.config, self._random.token(1)[0], known=known, before=before)
 
     def _check_mode(self, needed: Mode) -> None:

@@ -226,6 +226,12 @@ class Consumer(Generic[T]):
         self._guarding.add_done_callback(self._guard_ended)
         return self
 
+    def _check_made(self) -> None:
+        """Check that the queue is the one whose shards this member follows. Raises NoSuchQueue."""
+        config = self.found.config
+        if (config.shards, config.mode) != self._made:
+            raise replaced_queue(config)
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -640,10 +646,12 @@ class Consumer(Generic[T]):
             raise no_such_group(config, self._group)
         if self._members.failed is not None:
             raise self._members.failed
-        if (config.shards, config.mode) != self._made:
+        try:
+            self._check_made()
+        except NoSuchQueue:
             for owner in list(self._owners.values()):
                 owner.over()
-            raise replaced_queue(config)
+            raise
         for owner in list(self._owners.values()):
             owner.tend()
         await self._move()

@@ -61,6 +61,14 @@ class Producer:
         self._copies: dict[int, DuplicateFinder] = {}
         self._run = (0, 0)
 
+    def follow(self, config: Config, known: int) -> None:
+        """Push by these settings from now on, unless newer ones are known. `known`: as of which place they are the newest."""
+        if known < self._known:
+            return
+        if config.shards != self.config.shards or config.made != self.config.made:
+            self._turns, self._run, self._copies = RoundRobin(config.shards, self._start), (0, 0), {}
+        self.config, self._known = config, known
+
     def part(self, items: Sequence[Item], group: str = "") -> Contribution:
         """Return the contribution that pushes these messages.
 
@@ -127,11 +135,8 @@ class Producer:
                 return
             found, snapshot = await settings.newest_at(self._log, self.config.queue)
             self._known = snapshot
-            if found is None:
-                return
-            if found.config.shards != self.config.shards or found.config.made != self.config.made:
-                self._turns, self._run, self._copies = RoundRobin(found.config.shards, self._start), (0, 0), {}
-            self.config = found.config
+            if found is not None:
+                self.follow(found.config, snapshot)
 
     async def _is_copy(self, pushed: Pushed, id: Id) -> bool | None:
         """Return True if a pushed message with a deduplication id is a duplicate; None if that could not be found out."""
