@@ -409,7 +409,11 @@ class Popper:
         Raises:
             Replaced: the queue is another one, or deleted.
         """
-        found, snapshot = await settings.newest_at(self._log, self._name)
+        newest = await settings.openable_at(self._log, self._name)
+        if isinstance(newest, int):
+            self._expected = {tags.queue_config(self._name): newest}
+            return
+        found, snapshot = newest
         before, now = self.config, None if found is None else found.config
         if now is None or (now.deleted, now.shards, now.mode, now.made) != (False, before.shards, "pop", before.made):
             raise Replaced

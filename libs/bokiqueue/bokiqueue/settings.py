@@ -168,6 +168,17 @@ async def newest_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int]:
             continue
 
 
+async def openable_at(log: Log, queue: str) -> tuple[VersionedConfig | None, int] | int:
+    """Return what `newest_at` does, or only the place if this program cannot open the settings, as those of a later version."""
+    place = await log.book.now(consistency="linearizable")
+    try:
+        return await newest_at(log, queue)
+    except BokiError as error:
+        if error.retryable:
+            raise
+        return place
+
+
 async def _existing_at(log: Log, queue: str) -> tuple[VersionedConfig, int]:
     """Return settings as `newest_at` does, of a queue that exists.
 

@@ -133,7 +133,11 @@ class Producer:
         async with self._reading:
             if self._known != known:
                 return
-            found, snapshot = await settings.newest_at(self._log, self.config.queue)
+            newest = await settings.openable_at(self._log, self.config.queue)
+            if isinstance(newest, int):
+                self._known = newest  # settings of a later version hold no push back
+                return
+            found, snapshot = newest
             self._known = snapshot
             if found is not None:
                 self.follow(found.config, snapshot)
