@@ -1338,7 +1338,7 @@ bokiqueue libs/tests/queue/consume/test_receiving.py::test_a_step_that_acks_its_
 
 letters of a deleted queue end a redrive
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_of_deleted_queues_are_passed_over_and_named
--                self.left[source.queue] = {_first_id(source)}
+-                self.left[source.queue, source.group] = {_first_id(source)}
 -                return False
 +                raise settings.no_such_queue(source.queue)
 

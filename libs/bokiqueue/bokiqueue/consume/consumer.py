@@ -114,6 +114,9 @@ class Consumer(Generic[T]):
         origin: the origin of the ACKs of its messages.
     """
 
+    _strays_s = 0.0  # the time at which strays are looked for next
+    _turn = 0
+
     def __init__(
         self,
         opened: Log,
@@ -173,7 +176,6 @@ class Consumer(Generic[T]):
         self._left_drains: set[asyncio.Task[bool]] = set()
         """Drains under way whose callers were cancelled."""
         self._giving: dict[int, asyncio.Task[None]] = {}
-        self._turn = 0
         self._draining = False
         self._leaves = False
         self._quiet_until_s = 0.0
@@ -183,9 +185,6 @@ class Consumer(Generic[T]):
         self._handling: dict[asyncio.Task[None], Message[T]] = {}
         """Tasks of handlers, each with its message."""
         self._made = found.config.shards, found.config.mode
-        """Settings that are the same for the whole life of a queue."""
-        self._strays_s = 0.0
-        """The time at which strays are looked for next."""
         self._rival = ""
         """The incarnation of another member with this name, known from the log."""
 
