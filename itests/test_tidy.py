@@ -67,6 +67,7 @@ VIRTUAL_TIME: Final = ("sim/tests/", "libs/tests/oracles/")
 """Tests in virtual time: an hour of sleep takes no time."""
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
+    "libs/bokiqueue/bokiqueue/push/strays.py": "libs/tests/queue/test_made_again.py",
     "logbook/boki/_iterator.py": "logbook/tests/sdk/test_reader.py",
     "sim/boki_sim/world/links.py": "sim/tests/world/test_network.py",
     "logbook/boki_logbook/read/lookup.py": "logbook/tests/engine/read/test_reader.py",
