@@ -1338,9 +1338,9 @@ bokiqueue libs/tests/queue/consume/test_receiving.py::test_a_step_that_acks_its_
 
 letters of a deleted queue end a redrive
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_of_deleted_queues_are_passed_over_and_named
--                self.left[source.queue, source.group] = {_first_id(source)}
--                return False
-+                raise settings.no_such_queue(source.queue)
+-                self._missing.add(queue)
+-                return None
++                raise settings.no_such_queue(queue)
 
 letters of deleted queues are left without a word
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_of_deleted_queues_are_passed_over_and_named
