@@ -78,7 +78,8 @@ async def letters_of_audit(
 
 async def old_letter(dead: Queue[object], body: object, queue: str = "jobs") -> None:
     """Push a letter as an older version did, which did not note the group."""
-    producer = Producer(dead.log, (await dead._newest()).config, boki.SystemRandom())
+    found = await dead._newest()
+    producer = Producer(dead.log, found.config, boki.SystemRandom(), found.seqnum)
     await producer.push([Item(item_of(body).body, source=Source(queue, 0, 1, int(str(body)), 1, "broken"))])
 
 

@@ -258,6 +258,7 @@ async def test_a_carrier_moves_what_nobody_consumes(another: Another) -> None:
     assert len(await delivered(queue, 8)) == 8
 
 
+@pytest.mark.timeout(240)
 @in_virtual_time
 async def test_a_mover_that_dies_at_any_operation_moves_each_message_once() -> None:
     async def before(book: boki.Book) -> None:
