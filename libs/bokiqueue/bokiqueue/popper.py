@@ -9,7 +9,7 @@ The message of a pop is returned even if something beside it fails: the checkpoi
 whose caller is cancelled leaves its message to the next pop of this process.
 
 A pop expects the settings, and the settings are read before a queue is said to be empty: if it was deleted and made again, the popper
-ends with `Replaced`, and the next one goes on with what cancelled callers left.
+ends with `Replaced`, and the next one begins with what cancelled callers left.
 """
 
 from __future__ import annotations
@@ -407,7 +407,7 @@ class Popper:
         """Read the settings again.
 
         Raises:
-            Replaced: the queue is another one, or deleted.
+            Replaced: the queue was deleted, or made again.
         """
         newest = await settings.openable_at(self._log, self._name)
         if isinstance(newest, int):

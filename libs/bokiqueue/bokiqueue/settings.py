@@ -469,7 +469,7 @@ def no_such_queue(queue: str) -> NoSuchQueue:
 
 
 def replaced_queue(config: Config) -> NoSuchQueue:
-    """Return the error for a queue that was deleted, and whose name another one has."""
+    """Return the error for a queue that was deleted and made again."""
     return NoSuchQueue(
         f"queue {config.queue!r} was deleted, and made again with {config.shards} shards in mode {config.mode!r}: open it again",
         queue=config.queue,
