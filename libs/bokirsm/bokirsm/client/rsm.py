@@ -30,7 +30,7 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from bokirsm.client.answers import Answers
 from bokirsm.client.full_inboxes import FullInboxes
-from bokirsm.errors import AnswerTimeout, IdReused, NoSuchMachine
+from bokirsm.errors import AnswerTimeout, IdReused, InboxFull, NoSuchMachine
 from bokirsm.lane import loading
 from bokirsm.machine.app import App
 from bokirsm.machine.handling import COMMIT_BYTES, creation, message
@@ -112,11 +112,18 @@ class Rsm:
 
         Raises:
             IdReused: a machine with this key was created with another class or first event.
-            InboxFull: too many events wait in its partition.
+            InboxFull: too many events wait in its partition, and no machine with this key exists. It was not created.
             AppendUnknown: it may be created. With a key the call may be repeated.
         """
         self._inboxes.begin()
         part, ref = self._creation(cls, init, key, near)
+        try:
+            self._inboxes.check([ref])
+        except InboxFull:
+            found = await self._existing_now(ref, part) if key is not None else None
+            if found is None:
+                raise
+            return found
         for _ in range(ATTEMPTS):
             try:
                 await self.log.append(part)
@@ -139,8 +146,13 @@ class Rsm:
         """Return the part of a record that creates a machine, and the machine. The arguments are those of `create`.
 
         If a machine with this key exists, the whole record fails with a Conflict.
+
+        Raises:
+            InboxFull: too many events wait in its partition. Nothing was read, so a machine with this key may exist.
         """
-        return self._creation(cls, init, key, near)
+        part, ref = self._creation(cls, init, key, near)
+        self._inboxes.check([ref])
+        return part, ref
 
     def _creation(
         self, cls: type[Machine[Any]], init: object, key: str | None, near: Ref[Any] | None
@@ -150,7 +162,6 @@ class Rsm:
         self._names += key is None
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
         made = _bounded(creation(ref, declaration, init))
-        self._inboxes.check([ref])
         if key is not None:
             body = b"" if init is None else canonical(init)
             made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, body))
@@ -159,6 +170,11 @@ class Rsm:
         if key is None:
             return Contribution((partition,), {}, (event,), self._origin), ref
         return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
+
+    async def _existing_now(self, ref: Ref[Any], part: Contribution) -> Ref[Any] | None:
+        """Return what `_existing` does, also of a machine that another process has just created: no append says what there is."""
+        await self.log.book.now(consistency="linearizable")
+        return await self._existing(ref, part)
 
     async def _existing(self, ref: Ref[Any], part: Contribution) -> Ref[Any] | None:
         """Return the machine of a key that exists, or existed so recently that its key is not free yet; None if there is none any more.

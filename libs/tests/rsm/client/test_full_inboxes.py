@@ -13,7 +13,7 @@ from bokilib import Log
 from bokilib.follow.members import Members
 from bokilib.partitions.peers import Peers
 from bokilib.records import tags
-from bokirsm import App, Ask, Event, Host, InboxFull, Machine, MachineFaulted, Ref, Register, Rsm, State
+from bokirsm import App, Ask, Event, Host, IdReused, InboxFull, Machine, MachineFaulted, Ref, Register, Rsm, State
 from bokirsm.lane.lane import Bounds
 from bokirsm.model.partition_state import PartitionState, size_of
 from libs.tests.rsm.conftest import NewHost, NewRsm
@@ -124,6 +124,26 @@ async def test_a_machine_with_a_fault_fills_its_partition_and_no_other(new_host:
             except InboxFull:
                 await asyncio.sleep(0)
         assert not host.lane.full
+
+
+async def test_a_machine_that_exists_is_found_by_its_key_in_a_full_partition(
+    new_host: NewHost, new_rsm: NewRsm
+) -> None:
+    async with await new_host(DIARIES, name="h", inbox_bytes=BOUND) as host, await new_rsm(DIARIES) as rsm:
+        broken, count = await filled(host, rsm)
+        late = await new_rsm(DIARIES)
+        late._inboxes.begin = lambda: None  # type: ignore[method-assign]
+        quiet = await late.create(Diary, key="quiet", near=NEAR)  # no host has handled that
+        await late.__aexit__(None, None, None)
+        await until_refused(rsm, broken, count)
+        assert await rsm.create(Diary, key="broken", near=NEAR) == broken
+        assert await rsm.create(Diary, key="quiet", near=NEAR) == quiet
+        with pytest.raises(IdReused):
+            await rsm.create(Diary, Note(1), key="broken", near=NEAR)
+        with pytest.raises(InboxFull):
+            await rsm.create(Diary, key="another", near=NEAR)
+        with pytest.raises(InboxFull):
+            rsm.creating(Diary, key="broken", near=NEAR)
 
 
 async def test_what_comes_to_a_full_partition_is_read_once_there_is_room(new_host: NewHost, new_rsm: NewRsm) -> None:
