@@ -154,9 +154,14 @@ class _FollowedCursor:
         if self._cursor is not None:
             self._cursor.refresh()
 
-    def add(self, tag: str, start: int, deliver: Deliver) -> None:
+    def add(self, tag: str, start: int, deliver: Deliver, *, reopens: bool) -> None:
         self.subscriptions.add(tag, start, deliver)
-        if self._cursor is not None:
+        if self._cursor is not None and reopens:
+            assert self._task is not None
+            self._task.cancel()
+            self._cursor, self._held = None, 0
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="bokilib follower")
+        elif self._cursor is not None:
             self._cursor.add(tag, start)
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="bokilib follower")
@@ -190,6 +195,8 @@ class _FollowedCursor:
                     self._end(error)
                     return
                 log.warning("cursor failed: the follower opens it again", error=str(error))
+            if self._task is not asyncio.current_task():
+                return  # `add` has opened a second cursor
             self._cursor, self._held = None, 0
             await asyncio.sleep(pause.next())
 
@@ -210,6 +217,8 @@ class _FollowedCursor:
             cursor.add(tag, begin)
         self._cursor = cursor
         async for item in cursor:
+            if self._cursor is not cursor:
+                return
             pause.reset()
             if isinstance(item, boki.Gap):
                 for deliver in self.subscriptions.of_gap(item.tag, item.first, item.last):
@@ -226,6 +235,8 @@ class _FollowedCursor:
                     "seqnum": item.seqnum,
                 }  # an error of a hook does not name the record; subscribers need its seqnum
                 found = error
+            if self._cursor is not cursor:
+                return
             self._held = 0
             for deliver in self.subscriptions.of_record(item.tags, item.seqnum):
                 _deliver(deliver, found, item.seqnum)
@@ -313,20 +324,23 @@ class Follower:
         if cursor is not None:
             cursor.refresh()
 
-    def add(self, tag: str, start: int, deliver: Deliver) -> None:
+    def add(self, tag: str, start: int, deliver: Deliver, *, reopens: bool = False) -> None:
         """Follow a stream.
 
         Args:
             tag: of the stream.
             start: the seqnum to read from, at least 1, so that trimmed records are reported as a gap.
             deliver: called in the event loop with each record, gap or error.
+            reopens: open the cursor again, where each of its streams is. Streams that share records and begin in the middle need it. The
+                cursor may have read a record of this stream and an older stream, and not delivered it yet. Without it, that record
+                is delivered to this stream first, and the records of this stream before it count as delivered then.
 
         Raises:
             InvalidArgument: the stream is followed already, or `start` is less than 1.
         """
         cursor = self._by_tag.get(tag) or next((one for one in self._cursors if not one.subscriptions.full), None)
         cursor = cursor or _FollowedCursor(self._log, self._cursor_failed)
-        cursor.add(tag, start, deliver)
+        cursor.add(tag, start, deliver, reopens=reopens)
         self._by_tag[tag] = cursor
         if cursor not in self._cursors:
             self._cursors.append(cursor)

@@ -297,3 +297,19 @@ def test_bounds(some: Subscriptions[str]) -> None:
         assert not some.full
         some.add(str(number), 1, "")
     assert some.full
+
+
+async def test_a_stream_that_begins_again_misses_nothing_that_it_shares_with_another(
+    log: Log, follower: Follower
+) -> None:
+    """The cursor has read a shared record when the other stream begins, and has not delivered it."""
+    b: list[Item] = []
+    placed = [await append(log, *tags) for tags in (("a",), ("b",), ("b",), ("a", "b"))]
+
+    def begin(item: Item) -> None:
+        if isinstance(item, Read) and item.record.seqnum == placed[0]:
+            follower.add("b", 1, into(b), reopens=True)
+
+    follower.add("a", 1, begin)
+    await until(lambda: len(b) == 3)
+    assert seqnums(b) == placed[1:]
