@@ -540,7 +540,7 @@ bokirsm libs/tests/rsm/lane/test_lane_faults.py::test_a_resume_counts_that_is_re
 
 each partition of a record of machines goes through all of it
 bokirsm libs/tests/rsm/lane/test_cost.py::test_a_record_of_many_partitions_costs_what_its_events_cost
--                state.apply_shares(seqnum, now_ms, shares)
+-                state.apply_shares(seqnum, now_ms, shares, keeps=not by_log)
 +                state.apply(seqnum, now_ms, record.size, events)
 
 a handler that creates many machines counts as one item
@@ -565,8 +565,28 @@ bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_what_comes_to_a_full_pa
 
 an event that a host passed over because its inbox was full is not read again
 bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_what_comes_to_a_full_partition_is_read_once_there_is_room
--                self._follower.add(tag, self._delivered[one] + 1, partial(self._saw, one))
-+                self._follower.add(tag, self._follower.position + 1, partial(self._saw, one))
+-                self._follow_from(one, self._delivered[one] + 1)
++                self._follow_from(one, self._follower.position + 1)
+
+a machine of a full partition waits for the event that it does not defer
+bokirsm libs/tests/rsm/test_full_inbox_faults.py::test_a_takeover_keeps_no_more_than_the_bound_of_what_waits
+-            if self._takes_ahead(ahead, state, id, message):
++            if False:
+
+a host that takes a partition over keeps all that waits there
+bokirsm libs/tests/rsm/test_full_inbox_faults.py::test_a_takeover_keeps_no_more_than_the_bound_of_what_waits
+-        if one.kept_to is None and one.waiting > self._share and sum(each.waiting for each in states) > self._limit:
++        if False:
+
+what a lane sends to a full partition overtakes what waits in the log
+bokirsm libs/tests/rsm/test_full_inbox_faults.py::test_what_a_machine_sent_before_it_moved_comes_before_what_it_sends_afterwards
+-            if partition in self._claims and partition not in self._behind:
++            if partition in self._claims:
+
+a partition that is read again misses records that it shares with others
+bokilib libs/tests/lib/follow/test_follower.py::test_a_stream_that_begins_again_misses_nothing_that_it_shares_with_another
+-        if self._cursor is not None and reopens:
++        if False:
 
 a creation by key does not look for its machine where inboxes are full
 bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_a_machine_that_exists_is_found_by_its_key_in_a_full_partition
@@ -742,7 +762,7 @@ bokirsm libs/tests/rsm/test_fenced_records.py::test_an_event_of_a_lost_record_is
 a lane keeps what it handled after a record that was lost
 bokirsm libs/tests/rsm/test_fenced_records.py::test_an_event_of_a_lost_record_is_handled_by_no_machine_before_it_is_sent_again
 -        self._records.clear()
--        self._records.append(LaneRecord(self._app.name))
+-        self._records.append(self._new_record())
 -        pause = pauses()
 +        pause = pauses()
 @@

@@ -1,7 +1,7 @@
 """Faults at every operation of hosts that make a checkpoint after each second record, and trim: each machine does the same as without.
 
 States are cut into parts of a few bytes in some runs, so that heads refer to parts of older snapshots. In others hosts drop each machine
-from memory that is in a snapshot, so that nearly every event has its machine read from the log, and read no further where an event waits.
+from memory that is in a snapshot, so that nearly every event has its machine read from the log, and keep no more where an event waits.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def often(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         defaults = Host.__init__.__kwdefaults__
         assert defaults is not None
         monkeypatch.setitem(defaults, "memory_bytes", 0)
+        monkeypatch.setitem(defaults, "inbox_bytes", 1)
     dropped: list[str] = []
     pop = Residents.pop
 

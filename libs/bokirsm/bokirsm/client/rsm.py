@@ -329,7 +329,8 @@ class Rsm:
 
     async def _decide(self, machine: Ref[Any], decision: type[Resumed] | type[Skipped]) -> None:
         position = await self.log.book.now(consistency="linearizable")
-        states = await loading.load_partitions(self.log, self.app.name, [machine.partition], position)
+        none = loading.Room(0, 0)  # a fault is no message
+        states = await loading.load_partitions(self.log, self.app.name, [machine.partition], position, none)
         fault = states[machine.partition].faults.get(str(machine))
         if fault is None:
             raise NoSuchMachine(f"expected {machine} to have a fault, found none", machine=str(machine))

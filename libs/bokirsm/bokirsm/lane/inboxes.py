@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from bokirsm.machine.declaration import Declaration, Reaction
 from bokirsm.machine.handling import Work, reaction
 from bokirsm.machine.refs import Ref
+from bokirsm.model.events import Message
 from bokirsm.model.lane_record import InboxMessage
 from bokirsm.model.machine_state import MachineState
 from bokirsm.model.partition_state import OpenFault, TimerTimes
@@ -129,6 +130,22 @@ class LaneMachine:
         waits = self.inbox or self.deferred or self.fault or self.loading is not None
         is_there = self.state is not None and not (self.state.halted and self.snapped == self.state.k)
         return self.loaded and not waits and not is_there
+
+    @property
+    def rests(self) -> bool:
+        """True if it is in memory, and has nothing to handle; it may defer messages."""
+        return self.loaded and self.loading is None and self.fault is None and not self.inbox
+
+    @property
+    def state_name(self) -> str:
+        """The state by which it defers messages; "" if it does not exist or has halted."""
+        return self.state.state if self.state is not None and not self.state.halted else ""
+
+    def defers(self, declaration: Declaration | None, message: Message) -> bool:
+        """Return whether it defers a message in its present state. `declaration`: of its class."""
+        if declaration is None or self.state is None or self.state.halted or message.kind:
+            return False
+        return reaction(declaration, self.state, Work(message.event, message.body)) is Reaction.DEFER
 
     def next_work(self, declaration: Declaration | None) -> NextWork | None:
         """Return the next item that the machine does not defer, the first one of its inbox then; None if there is none.

@@ -16,9 +16,11 @@
 - `_turn` is the right to append: a record, a release, and the moment in which a partition joins the lane. A partition joins at a place
   of the log where no record of the lane is in flight, so that each message is delivered once: messages of earlier records come from the
   log, those of later ones from memory.
-- While the events that wait in its partitions are more than a bound, the lane reads no further in those of them where many wait (`full`).
-  It looks for decisions about faults there, which may be what the events wait for. It reads on once there is room, and before a partition
-  joins: a machine that joins may have sent events there.
+- While the events that wait in its partitions are more than a bound, the lane keeps no more of them in partitions where many wait (`full`).
+  It reads ahead there (`reading_ahead`): it takes decisions about faults, and events that their machines handle now. Once there is room it
+  reads again what it did not keep. So it does with a partition that it takes over in which more waits than the bound.
+- Events that it sends to machines of such a partition it takes from the log too, behind those that were sent before, until it has read all
+  of them (`_behind`).
 - A partition joins with the claim as of which it was read, once for a claim, and only if that is still this host's newest one. One that
   was lost is left first, with all that is not in the log. So between a claim and what was read no other owner commits unseen.
 - After so many records, bytes or minutes the lane makes a checkpoint of a partition (`checkpoints`), at a moment in which no handler runs
@@ -67,6 +69,7 @@ from bokirsm.lane.checkpoints import (
     shot_of_partition,
 )
 from bokirsm.lane.inboxes import Firing, LaneMachine, NextWork
+from bokirsm.lane.reading_ahead import ReadingAhead
 from bokirsm.lane.residents import Residents
 from bokirsm.machine.app import App
 from bokirsm.machine.declaration import Declaration, Reaction
@@ -85,15 +88,22 @@ from bokirsm.model.events import (
     MessageId,
     OfLane,
     Reply,
-    Resumed,
-    Skipped,
     TimerSet,
     Undelivered,
     partition_of_ref,
 )
 from bokirsm.model.lane_record import ALONE, TIMER, Beside, InboxMessage, LaneRecord, Span, is_own
 from bokirsm.model.machine_state import MachineState
-from bokirsm.model.partition_state import Fresh, OpenFault, PartitionState, Shares, TimerTimes, machine_of, shares_of
+from bokirsm.model.partition_state import (
+    Fresh,
+    OpenFault,
+    PartitionState,
+    Share,
+    Shares,
+    TimerTimes,
+    machine_of,
+    shares_of,
+)
 from bokirsm.plugins.deliveries import Deliveries
 
 RINGS: Final = 1_024
@@ -231,8 +241,11 @@ class Lane:
         self._absent: Final[dict[str, None]] = {}
         """Machines that events were dropped for, and that are in memory since."""
         self._tell: Final = tell
-        self._full: Final[dict[int, None]] = {}
-        self._reads_to = 0
+        self._full: Final[dict[int, ReadingAhead]] = {}
+        self._behind: Final[dict[int, int]] = {}
+        """Partitions that get what this lane sends from the log, with the seqnum up to which they have to be read before that ends."""
+        self._sent_by_log: Final[dict[int, int]] = {}
+        """The seqnum of the first record of this lane of which such a partition gets messages from the log."""
         self._residents: Final = Residents(bounds.memory_bytes)
         self._pressed_s = 0.0
         self._ready: Final[dict[str, None]] = {}
@@ -298,15 +311,19 @@ class Lane:
                 await self._reload()  # it was lost and claimed again: what was handled before is not in the log
             states = {one: state for one, state in states.items() if one not in self._claims}
             position = await self._log.book.now()
-            await loading.read_on(
-                self._log, states, {one: max(read, state.covers) for one, state in states.items()}, position
-            )
+            after = {one: max(read, state.covers) for one, state in states.items()}
+            await loading.read_on(self._log, states, after, position, self._room())
             await self._delivered_up_to(position)
             for one, state in states.items():
                 if self._owner.mine.get(one) == missing[one]:
                     self._join(one, missing[one], state, position)
             self._balance()
         self._schedule()
+
+    def _room(self) -> loading.Room:
+        """Return the room for the messages of partitions that are taken over."""
+        limit = self._bounds.inbox_bytes
+        return loading.Room(limit - sum(state.waiting for state in self._states.values()), limit // tags.PARTITIONS)
 
     async def _load(self, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
         """Return the states of the partitions that can be read; one that cannot holds up no other.
@@ -316,7 +333,7 @@ class Lane:
             BokiError: a read failed, and may succeed later.
         """
         try:
-            found = await loading.load_partitions(self._log, self._app.name, partitions, position)
+            found = await loading.load_partitions(self._log, self._app.name, partitions, position, self._room())
         except BokiError as error:
             if error.retryable or isinstance(error, (Trimmed, ClosedError)):
                 raise
@@ -339,7 +356,8 @@ class Lane:
     async def _delivered_up_to(self, position: int) -> None:
         """Wait until the records of this lane's partitions are delivered up to a position, at which others join.
 
-        A machine of a partition that joins may have sent events to this lane before. They come before those that it sends here.
+        A machine of a partition that joins may have sent events to this lane before. They come before those that it sends here. A partition
+        that is behind gets the latter from the log, and is not waited for.
         """
         partitions = list(self._states)
         if not partitions:
@@ -347,11 +365,11 @@ class Lane:
         wanted = [(tags.rsm_partition(self._app.name, one), position) for one in partitions]
         newest = await self._log.book.read_prev_many(wanted)
         last = {one: record.seqnum for one, record in zip(partitions, newest, strict=True) if record is not None}
-        self._reads_to = position  # no partition is full before it was read to there
-        self._balance()
-        while any(self._delivered.get(one, seqnum) < seqnum for one, seqnum in last.items()):
+        while any(self._delivered.get(one, seqnum) < seqnum for one, seqnum in last.items() if one not in self._behind):
             self._arrived.clear()
             await self._arrived.wait()
+        for one in last.keys() & self._behind.keys():
+            self._behind[one] = max(self._behind[one], last[one])
 
     def _join(self, partition: int, claim: int, state: PartitionState, position: int) -> None:
         """Add a partition that was read up to a position, while no record is in flight.
@@ -368,18 +386,23 @@ class Lane:
         )
         state.keeps_commits = False
         self._claims[partition] = claim
-        self._delivered[partition] = position
+        self._delivered[partition] = read_to = position if state.kept_to is None else state.kept_to
         self._states[partition] = state
         self._spans.setdefault(partition, []).append((position, None))
-        self._follower.add(tags.rsm_partition(self._app.name, partition), position + 1, partial(self._saw, partition))
+        if state.kept_to is not None:
+            self._full[partition] = ReadingAhead(read_to, state.waiting)
+            self._behind[partition] = state.read_to
+            state.kept_to = None
+        tag = tags.rsm_partition(self._app.name, partition)
+        self._follower.add(tag, read_to + 1, partial(self._saw, partition), reopens=True)
         if state.fresh.records:
             self._since_s[partition] = asyncio.get_running_loop().time()
         for id, message in state.pending.items():
             self._enqueue(InboxMessage(message, id.seqnum, id.number))
         for record in self._records:  # what handlers sent there before it joined
-            for sent in record.sent:
-                if state.has(sent.message.to):
-                    self._enqueue(sent)
+            record.by_log.add(partition)
+        if partition not in self._behind:
+            self._take_open(partition)
         self._deliveries.join(partition, state.outputs)
         for text, fault in state.faults.items():
             machine = self._machine(text)
@@ -388,6 +411,16 @@ class Lane:
         for text, times in state.timers.items():
             for name, one in times.items():
                 self._set_timer(text, name, one)
+
+    def _take_open(self, partition: int) -> None:
+        """Deliver what records that are not in the log yet send to a partition, and that it would have got from the log."""
+        state = self._states[partition]
+        for record in (*([] if self._in_flight is None else [self._in_flight]), *self._records):
+            if partition in record.by_log:
+                record.by_log.discard(partition)
+                for sent in record.sent:
+                    if state.has(sent.message.to):
+                        self._enqueue(sent)
 
     def _leave(self, partitions: Iterable[int], last: int) -> None:
         """Drop partitions, which this lane owned for records below `last`."""
@@ -398,7 +431,8 @@ class Lane:
             self._held.pop(one, None)
             self._delivered.pop(one, None)
             self._since_s.pop(one, None)
-            self._full.pop(one, None)
+            for by_partition in (self._full, self._behind, self._sent_by_log):
+                by_partition.pop(one, None)
             del self._states[one]
             first, _ = self._spans[one].pop()
             self._spans[one].append((first, last))
@@ -467,7 +501,7 @@ class Lane:
         self._leave(kept, 0)
         self._spans.clear()  # all is followed from a position above the lane's own records
         self._records.clear()
-        self._records.append(LaneRecord(self._app.name))
+        self._records.append(self._new_record())
         pause = pauses()
         while self._open:
             try:
@@ -567,7 +601,7 @@ class Lane:
 
     def _take(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
         if partition in self._full:
-            self._take_decisions(partition, item)
+            self._read_ahead(partition, self._full[partition], item)
             return
         if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
             self._delivered[partition] = max(item.last, self._delivered[partition])
@@ -589,16 +623,37 @@ class Lane:
         record = item.record
         self._delivered[partition] = record.seqnum
         self._arrived.set()
-        decoded = self._decode(item)
-        if decoded.is_own:
-            self._take_own(item)
-            return
-        state = self._states[partition]
-        faults = dict(state.faults)
-        for id, message in state.apply_shares(record.seqnum, record.time_ms, decoded.shares):
-            self._enqueue(InboxMessage(message, id.seqnum, id.number))
-        self._decided(state, faults)
-        self._look(partition)
+        state, shares = self._states[partition], self._decode(item).shares
+        if self._is_applied(partition, item):
+            for id, message in state.keep_again(record.seqnum, self._share(partition, shares)):
+                self._enqueue(InboxMessage(message, id.seqnum, id.number))
+        elif not self._is_mine(partition, item):
+            faults = dict(state.faults)
+            for id, message in state.apply_shares(record.seqnum, record.time_ms, shares):
+                self._enqueue(InboxMessage(message, id.seqnum, id.number))
+            state.read_to = record.seqnum
+            self._decided(state, faults)
+            self._look(partition)
+        self._schedule()
+        self._catch_up(partition)
+
+    def _is_mine(self, partition: int, item: Read) -> bool:
+        """Return whether this lane appended a record since it has a partition; take it if its answer is late."""
+        first, _ = self._spans[partition][-1]
+        if item.record.seqnum <= first or not self._decode(item).is_own:
+            return False
+        self._take_own(item)
+        return True
+
+    def _is_applied(self, partition: int, item: Read) -> bool:
+        """Return whether all of a record but its messages is applied, and these are taken from the log."""
+        seqnum = item.record.seqnum
+        if self._is_mine(partition, item):
+            return seqnum >= self._sent_by_log.get(partition, seqnum + 1)
+        return seqnum <= self._states[partition].read_to
+
+    def _share(self, partition: int, shares: Shares) -> Share:
+        return shares.get((self._app.name, partition)) or Share()
 
     def _take_own(self, item: Read) -> None:
         mine = item.envelope.by == self._log.by  # else of a newer owner, whose claim this lane does not heed yet
@@ -616,23 +671,80 @@ class Lane:
 
     # -- full inboxes
 
-    def _take_decisions(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
-        """Take from a partition that is full what may make room. All else is read again later."""
+    def _read_ahead(self, partition: int, ahead: ReadingAhead, item: Read | boki.Gap | BokiError) -> None:
+        """Take from a partition that is full what its machines handle now, and decisions. All else is read again later."""
         if isinstance(item, boki.Gap) and item.kind is boki.GapKind.TRIMMED:
             self._spawn(self._refreshed)  # as in `_take`
-        if not isinstance(item, Read):
+        if isinstance(item, BokiError) and not loading.is_foreign(item):
+            ahead.ends = item.facts.get("seqnum", ahead.at + 1)  # where the partition stops once it is read to there
+        if not isinstance(item, Read) or (ahead.ends and item.record.seqnum > ahead.ends):
             return
-        decoded = self._decode(item)
-        if decoded.is_own:
-            self._take_own(item)
+        state, shares = self._states[partition], self._decode(item).shares
+        seqnum = ahead.at = item.record.seqnum
+        if not self._is_applied(partition, item):
+            if self._is_mine(partition, item):
+                return
+            faults = dict(state.faults)
+            state.apply_shares(seqnum, item.record.time_ms, shares, keeps=False)
+            state.read_to = seqnum
+            self._decided(state, faults)
+        for id, message in state.again(seqnum, self._share(partition, shares)):
+            if self._takes_ahead(ahead, state, id, message):
+                state.keep(id, message)
+                state.passed.add(id)
+                self._enqueue(InboxMessage(message, id.seqnum, id.number))
+        self._schedule()
+
+    def _takes_ahead(self, ahead: ReadingAhead, state: PartitionState, id: MessageId, message: Message) -> bool:
+        """Return whether a machine of a full partition takes a message now. One that is not in memory is loaded."""
+        machine = self._machine(message.to)
+        if not machine.loaded and machine.loading is None:
+            self._ready[machine.text] = None
+        kind, declaration = self._declaration(machine)
+        is_known = (declaration is not None or not kind) and (not message.kind or message.kind in self._app.machines)
+        return ahead.takes(
+            machine.text,
+            id,
+            rests=machine.rests and is_known,
+            state=machine.state_name,
+            defers=machine.defers(declaration, message),
+            has_room=is_known
+            and machine.loaded
+            and machine.fault is None
+            and state.waiting <= ahead.kept + self._bounds.inbox_bytes // tags.PARTITIONS,
+        )
+
+    def _came_to_rest(self, machine: LaneMachine) -> None:
+        """Read a full partition again from the first message on that a machine may handle now."""
+        partition = machine.ref.partition
+        ahead = self._full.get(partition)
+        seqnum = ahead.wakes(machine.text, machine.state_name) if ahead is not None and machine.rests else 0
+        if ahead is None or not seqnum or seqnum > ahead.at:
             return
-        state = self._states[partition]
-        share = decoded.shares.get((self._app.name, partition))
-        faults = dict(state.faults)
-        for event in share.events if share is not None else ():
-            if isinstance(event, (Resumed, Skipped)):
-                state.decide(event, item.record.seqnum)
-        self._decided(state, faults)
+        if not ahead.again:
+            asyncio.get_running_loop().call_soon(self._read_ahead_again, partition, ahead)
+        ahead.again = min(ahead.again or seqnum, seqnum)
+
+    def _read_ahead_again(self, partition: int, ahead: ReadingAhead) -> None:
+        if self._open and self._full.get(partition) is ahead:
+            seqnum, ahead.again = ahead.again, 0
+            ahead.at = seqnum - 1
+            self._follow_from(partition, seqnum)
+
+    def _follow_from(self, partition: int, seqnum: int) -> None:
+        """Read a partition again from a seqnum on."""
+        tag = tags.rsm_partition(self._app.name, partition)
+        self._follower.discard(tag)
+        self._follower.add(tag, seqnum, partial(self._saw, partition), reopens=True)
+
+    def _catch_up(self, partition: int) -> None:
+        """Deliver what this lane sends to a partition from memory, once the partition was read to where that came from the log."""
+        if partition in self._full or self._delivered[partition] < self._behind.get(partition, 0):
+            return
+        if self._behind.pop(partition, None) is not None:
+            self._sent_by_log.pop(partition, None)
+            self._take_open(partition)
+            self._schedule()
 
     def _has_much(self, partition: int, share: float = 1.0) -> bool:
         """Return whether more than the partition's share of the bound waits in it, or a part of that share."""
@@ -644,15 +756,14 @@ class Lane:
         total = sum(state.waiting for state in self._states.values())
         before = list(self._full)
         for one in before:
-            must = self._delivered[one] < self._reads_to
-            if must or total <= self._bounds.inbox_bytes * ROOM or not self._has_much(one, ROOM):
+            if total <= self._bounds.inbox_bytes * ROOM or not self._has_much(one, ROOM):
                 del self._full[one]
-                tag = tags.rsm_partition(self._app.name, one)
-                self._follower.discard(tag)
-                self._follower.add(tag, self._delivered[one] + 1, partial(self._saw, one))
+                self._follow_from(one, self._delivered[one] + 1)
+                self._catch_up(one)
         for one in self._states if total > self._bounds.inbox_bytes else ():
-            if one not in self._full and self._has_much(one) and self._delivered[one] >= self._reads_to:
-                self._full[one] = None
+            if one not in self._full and self._has_much(one):
+                self._full[one] = ReadingAhead(self._delivered[one], self._states[one].waiting)
+        self._fall_behind([one for one in self._full if one not in self._behind])
         if list(self._full) != before:
             log.info(
                 "inboxes: partitions in which this host reads no further",
@@ -662,12 +773,25 @@ class Lane:
             )
             self._tell()
 
+    def _fall_behind(self, partitions: Sequence[int]) -> None:
+        """Have partitions get what this lane sends from the log from now on: what it has sent so far is in a record before that."""
+        if not partitions:
+            return
+        self._behind.update({one: self._delivered[one] for one in partitions})
+        self._arrived.set()  # a partition that joins does not wait for them
+        if self._records[-1]:
+            self._records.append(self._new_record())
+            self._begin_sending()
+        else:
+            self._records[-1].by_log.update(partitions)
+
     def _decode(self, item: Read) -> _Decoded:
         if self._decoded is None or self._decoded.item is not item:
             record = item.record
             events = PICKER.of(record.seqnum, item.envelope)
             mine = is_own(record.seqnum, events, self._spans)
-            self._decoded = _Decoded(item, {} if mine else shares_of(events, len(record.data)), mine)
+            shares = {} if mine and not self._behind else shares_of(events, len(record.data))
+            self._decoded = _Decoded(item, shares, mine)
         return self._decoded
 
     def _passed(self, partition: int, seqnum: int) -> None:
@@ -814,9 +938,10 @@ class Lane:
                 self._drop(text)
 
     def _is_touched(self, text: str) -> bool:
-        """Return whether the next checkpoint of its partition needs a machine."""
-        state = self._states.get(partition_of_ref(text)[1])
-        return state is not None and text in state.touched
+        """Return whether the next checkpoint of its partition needs a machine, or events of a full partition may be for it."""
+        partition = partition_of_ref(text)[1]
+        state, ahead = self._states.get(partition), self._full.get(partition)
+        return (state is not None and text in state.touched) or (ahead is not None and text in ahead)
 
     def _is_pressed(self) -> bool:
         """Return whether a checkpoint is due because memory is full of machines that changed, and may be made again by the time."""
@@ -836,6 +961,7 @@ class Lane:
             return False
         found = machine.next_work(declaration if machine.state is not None and not machine.state.halted else None)
         if found is None:
+            self._came_to_rest(machine)
             self._residents.rest(machine)
             return False
         if machine.fault is not None:
@@ -1029,15 +1155,19 @@ class Lane:
         for timer in commit.timers:
             self._begin_timer(machine.text, timer)
 
+    def _new_record(self) -> LaneRecord:
+        return LaneRecord(self._app.name, self._behind)
+
     def _is_here(self, message: Message) -> bool:
-        """Return whether a message is to a machine of this lane whose partition is not being released."""
+        """Return whether a message is to a machine of this lane whose partition is neither being released nor behind."""
         partition = partition_of_ref(message.to)[1]
-        return partition in self._claims and partition not in self._closing
+        return partition in self._claims and partition not in self._closing and partition not in self._behind
 
     def _enqueue_own(self, sent: Sequence[InboxMessage]) -> None:
-        """Deliver the messages of the open record that are for machines of this lane."""
+        """Deliver the messages of the open record that are for machines of this lane, unless these get them from the log."""
         for message in sent:
-            if partition_of_ref(message.message.to)[1] in self._claims:
+            partition = partition_of_ref(message.message.to)[1]
+            if partition in self._claims and partition not in self._behind:
                 self._enqueue(message)
 
     def _begin_timer(self, machine: str, timer: TimerSet) -> None:
@@ -1046,7 +1176,7 @@ class Lane:
 
     def _add(self, event: OfLane, took: InboxMessage | None, beside: Beside = ALONE) -> Sequence[InboxMessage]:
         if not self._records[-1].fits(event, beside):
-            self._records.append(LaneRecord(self._app.name))
+            self._records.append(self._new_record())
         return self._records[-1].add(event, took, beside)
 
     # -- outputs
@@ -1175,7 +1305,7 @@ class Lane:
         """Append the first record, and apply what becomes of it. The caller has the turn, and is a task of the lane."""
         record = self._records.popleft()
         if not self._records:
-            self._records.append(LaneRecord(self._app.name))
+            self._records.append(self._new_record())
         try:
             part = record.contribution(self._claims)
             self._in_flight = record
@@ -1227,7 +1357,11 @@ class Lane:
         for group, partition in shares:
             state = self._states.get(partition) if group == self._app.name else None
             if state is not None:
-                state.apply_shares(seqnum, now_ms, shares)
+                by_log = partition in record.by_log
+                state.apply_shares(seqnum, now_ms, shares, keeps=not by_log)
+                if by_log and shares[group, partition].messages:
+                    self._behind[partition] = max(seqnum, self._behind[partition])
+                    self._sent_by_log.setdefault(partition, seqnum)
                 self._look_at_outputs(partition)
                 self._look(partition)
         for event in events:

@@ -6,13 +6,16 @@ succeed.
 
 What a head refers to may be trimmed between two reads, once a newer one is in the log: then the newer one is read.
 
+What waits in partitions may be more than fits the memory of a process. Beyond a bound messages are not kept, but all else of their records
+is applied, also which of these messages were taken (`PartitionState.kept_to`): the lane reads the messages again when there is room.
+
 A record that no library wrote has nothing of machines, and every reader passes it over. One that a library wrote and that cannot be opened
 here (another payload hook, a newer version) may have messages or commits: a partition ends before it until it can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import boki
@@ -183,8 +186,31 @@ async def _is_newest(log: Log, tag: str, seqnum: int, at_most: int | None) -> bo
     return False
 
 
-async def load_partitions(log: Log, group: str, partitions: Sequence[int], position: int) -> dict[int, PartitionState]:
+class Room:
+    """The room for messages that wait, while partitions are read: where it ends, a partition with more than its share keeps no more."""
+
+    def __init__(self, limit: int, share: int) -> None:
+        """Begin with bytes for all partitions, and those that each may keep whatever the others have."""
+        self._limit: Final = limit
+        self._share: Final = share
+
+    def look(self, states: Iterable[PartitionState], one: PartitionState) -> None:
+        """Have a partition, of which a record was applied, keep no more if there is no room."""
+        if one.kept_to is None and one.waiting > self._share and sum(each.waiting for each in states) > self._limit:
+            one.kept_to = max(one.read_to, one.covers)
+
+
+async def load_partitions(
+    log: Log, group: str, partitions: Sequence[int], position: int, room: Room | None = None
+) -> dict[int, PartitionState]:
     """Return the states of partitions as of a position or later, with the commits that machines need to be loaded.
+
+    Args:
+        log: of the book.
+        group: of the machines.
+        partitions: their numbers.
+        position: the last seqnum to apply.
+        room: for messages; None for all that wait.
 
     Raises:
         Trimmed: another owner trimmed records that are needed, during each of many attempts.
@@ -193,7 +219,10 @@ async def load_partitions(log: Log, group: str, partitions: Sequence[int], posit
     for left in reversed(range(ATTEMPTS)):
         try:
             states = await _restored(log, group, partitions)
-            await read_on(log, states, {one: state.covers for one, state in states.items()}, position)
+            for state in states.values():
+                if room is not None:
+                    room.look(states.values(), state)
+            await read_on(log, states, {one: state.covers for one, state in states.items()}, position, room)
             return states
         except Trimmed:
             if not left:
@@ -228,7 +257,9 @@ async def read_checkpoint(log: Log, group: str, partition: int) -> Head[Checkpoi
     return None
 
 
-async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping[int, int], position: int) -> None:
+async def read_on(
+    log: Log, states: Mapping[int, PartitionState], after: Mapping[int, int], position: int, room: Room | None = None
+) -> None:
     """Apply the records of partitions up to a position, by one read of all.
 
     Args:
@@ -236,6 +267,7 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
         states: the partitions.
         after: the seqnum up to which each partition was read.
         position: the last seqnum to apply.
+        room: for messages; None for all that wait.
 
     Raises:
         Trimmed, Lost: some of the records are not there.
@@ -257,4 +289,8 @@ async def read_on(log: Log, states: Mapping[int, PartitionState], after: Mapping
         for tag in item.tags:
             one = by_tag.get(tag)
             if one is not None and item.seqnum > after[one]:
-                states[one].apply_shares(item.seqnum, item.time_ms, shares)
+                state = states[one]
+                state.apply_shares(item.seqnum, item.time_ms, shares, keeps=state.kept_to is None)
+                state.read_to = item.seqnum
+                if room is not None:
+                    room.look(states.values(), state)

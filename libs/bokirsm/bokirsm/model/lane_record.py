@@ -112,10 +112,12 @@ class LaneRecord:
 
     Attributes:
         sent: the messages that it has, by number.
+        by_log: partitions of the lane whose machines get these messages once they are read from the log.
     """
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, by_log: Iterable[int] = ()) -> None:
         self.sent: Final[list[InboxMessage]] = []
+        self.by_log: Final = set(by_log)
         self._group: Final = group
         self._events: Final[list[_Taken]] = []
         self._bytes = ENVELOPE_BYTES

@@ -217,6 +217,9 @@ class PartitionState:
         covers: the position of the checkpoint that it began with; 0 for none.
         pending: messages that no commit took, in order.
         waiting: their bytes, about.
+        kept_to: the seqnum above which messages are not kept while the partition is read; None while all are.
+        passed: messages of records that are read again, and are not to be kept then: they were taken, are copies, or are kept.
+        read_to: the seqnum of the newest record that was read. Later records of its owner may be applied.
         outputs: the outputs that no plugin has delivered.
         timers: the times of open timers, by machine and name.
         faults: open faults, by machine.
@@ -236,6 +239,9 @@ class PartitionState:
         self.covers = 0
         self.pending: Final[dict[MessageId, Message]] = {}
         self.waiting = 0
+        self.kept_to: int | None = None
+        self.passed: Final[set[MessageId]] = set()
+        self.read_to = 0
         self.outputs: Final = PartitionOutputs()
         self.timers: Final[dict[str, dict[str, TimerTimes]]] = {}
         self.faults: Final[dict[str, OpenFault]] = {}
@@ -301,8 +307,10 @@ class PartitionState:
         """
         return self.apply_shares(seqnum, time_ms, shares_of(events, size))
 
-    def apply_shares(self, seqnum: int, time_ms: int, shares: Shares) -> list[tuple[MessageId, Message]]:
-        """Apply the partition's share of a record, as `apply` does."""
+    def apply_shares(
+        self, seqnum: int, time_ms: int, shares: Shares, *, keeps: bool = True
+    ) -> list[tuple[MessageId, Message]]:
+        """Apply the partition's share of a record, as `apply` does. `keeps`: without it, its messages are read again (`again`)."""
         share = shares.get((self.group, self.partition)) or Share()
         self.records.append(PlacedRecord(seqnum, share.size, time_ms))
         records, size, whole = self.fresh
@@ -310,9 +318,13 @@ class PartitionState:
         new = []
         for number, message in share.messages:
             id = MessageId(seqnum, number)
-            if id not in self.pending and not self._is_copy(message, seqnum, time_ms):
-                self.pending[id] = message
-                self.waiting += size_of(message)
+            if id in self.pending:
+                continue
+            if self._is_copy(message, seqnum, time_ms):
+                if not keeps:
+                    self.passed.add(id)
+            elif keeps:
+                self.keep(id, message)
                 new.append((id, message))
         for event in share.events:
             if isinstance(event, Commit):
@@ -321,6 +333,24 @@ class PartitionState:
                 self.decide(event, seqnum)
         self.outputs.apply(seqnum, time_ms, share.outputs, share.reports)
         return [one for one in new if one[0] in self.pending]
+
+    def again(self, seqnum: int, share: Share) -> list[tuple[MessageId, Message]]:
+        """Return the messages of a record, applied before, that wait and are not kept."""
+        found = [(MessageId(seqnum, number), message) for number, message in share.messages]
+        return [one for one in found if one[0] not in self.passed]
+
+    def keep(self, id: MessageId, message: Message) -> None:
+        """Keep a message that waits."""
+        self.pending[id] = message
+        self.waiting += size_of(message)
+
+    def keep_again(self, seqnum: int, share: Share) -> list[tuple[MessageId, Message]]:
+        """Keep the messages of a record, applied before, that wait and are not kept; return them. The record is not read again."""
+        found = self.again(seqnum, share)
+        for id, message in found:
+            self.keep(id, message)
+        self.passed.difference_update(MessageId(seqnum, number) for number, _ in share.messages)
+        return found
 
     def _is_copy(self, message: Message, seqnum: int, time_ms: int) -> bool:
         if not message.dedup:
@@ -336,6 +366,8 @@ class PartitionState:
         for took in taken:
             if (message := self.pending.pop(took, None)) is not None:
                 self.waiting -= size_of(message)
+            elif self.kept_to is not None and took.seqnum > self.kept_to:
+                self.passed.add(took)
         if commit.k == DROPPED:
             if machine in self.faults and self.faults[machine].message in taken:
                 del self.faults[machine]
