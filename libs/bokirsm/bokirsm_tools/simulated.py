@@ -7,8 +7,9 @@ and a time-out short enough that outcomes stay unknown.
 
 After the faults all events are handled. The records of the book keep their laws (`record_laws`), and the journals of the machines
 agree with the outcomes that clients got: an acknowledged event happened once, a refused one never, an unknown one at most once, and
-events of a client in the order of its calls. Money is conserved, each timer fired once and not early, each child was born and ended
-once. Then days pass, in which no host runs: a timer of days fires once, a cancelled one does not, and machines have what they had.
+events of a client in the order of its calls. Outputs came outside at least once and in order, none of a handler that failed, and were
+answered once. Money is conserved, each timer fired once and not early, each child was born and ended once. Then days pass, in which no
+host runs: a timer of days fires once, a cancelled one does not, and machines have what they had.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 NODES: Final = 4
 ACCOUNTS: Final = 3
 FRAGILES: Final = 2
+SENDERS: Final = 2
 KEYS: Final = 6
 HOSTS: Final = 3
 ASK_S: Final = 5.0
@@ -112,11 +114,26 @@ def out_of_order(journals: Mapping[str, list[str]]) -> Iterable[str]:
                 newest[life] = int(number)
 
 
+def wrong_mails(journal: list[str], mails: list[tuple[int, int]]) -> Iterable[str]:
+    """Yield contradictions between the journal of a sender and the mails of it that came outside, each with its number and mark.
+
+    Each mail of a handler that was committed comes, some repeatedly, the first time in order, and is answered once. No other one comes.
+    """
+    emitted = [(int(line.split()[1]), int(line.split()[2])) for line in journal if line.startswith("mailed ")]
+    first = list(dict.fromkeys(mails))
+    if first != emitted:
+        yield f"mails {first} came outside, and {emitted} were emitted"
+    posted = Counter(line for line in journal if line.startswith("posted "))
+    if posted != Counter(f"posted {number}" for number, _ in emitted):
+        yield f"{emitted} were emitted, and the answers are {dict(posted)}"
+
+
 class Works:
     """A run of the simulation."""
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.notes: Final = Notes()
+        self.outside: Final = machines.Outside()
         self.deployed = 0
         """Hosts up to this number run the new program from their next start on."""
         self.stop = False
@@ -159,7 +176,10 @@ class Works:
                 app = NEW if self.deployed >= number else OLD
                 leaves_s = None if env.random.below(2) else env.random.below(int(SECONDS * 1_000)) / 1_000
                 memory_bytes = MEMORY_BYTES[number % 2]
-                async with Host(app, log, name=name, lease_s=LEASE_S, memory_bytes=memory_bytes, random=env.random):
+                posts = machines.Posts(self.outside, env.random)
+                async with Host(
+                    app, log, name=name, lease_s=LEASE_S, memory_bytes=memory_bytes, plugins=[posts], random=env.random
+                ):
                     try:
                         async with asyncio.timeout(leaves_s):
                             await asyncio.Event().wait()
@@ -194,6 +214,7 @@ class Works:
         wanted: list[tuple[str, Any, Any]] = [(f"node-{one}", machines.Node, None) for one in range(NODES)]
         wanted += [(f"account-{one}", machines.Account, None) for one in range(ACCOUNTS)]
         wanted += [(f"fragile-{one}", machines.Fragile, None) for one in range(FRAGILES)]
+        wanted += [(f"sender-{one}", machines.Sender, None) for one in range(SENDERS)]
         wanted += [("parent", machines.Parent, machines.Family(archive))]
         wanted += [(f"reminder-{one}", machines.Reminder, machines.Begin(archive)) for one in ("keeps", "forgets")]
         near: dict[str, Ref[Any]] = dict.fromkeys(("node-1", "account-1"), archive)
@@ -353,6 +374,8 @@ class Works:
         if sent != came:
             yield f"nodes sent {sent}, and {came} came"
         yield from self._families(journals)
+        for name in (name for name in journals if name.startswith("sender")):
+            yield from wrong_mails(journals[name], self.outside.mails.get(name, []))
 
     def _families(self, journals: Mapping[str, list[str]]) -> Iterable[str]:
         """Yield children and machines with keys that were not born once, or did not end once."""
@@ -382,7 +405,7 @@ class Works:
             await self._cluster.rest(4 * DAY_S)
             async with await self._cluster.connect() as client:
                 log = Log(client.book(BOOK))
-                async with Host(NEW, log, lease_s=LEASE_S) as host:
+                async with Host(NEW, log, lease_s=LEASE_S, plugins=[machines.Posts(self.outside, None)]) as host:
                     await self._check_days(host.rsm, before, number)
 
     async def _check_days(self, rsm: Rsm, before: Mapping[str, list[str]], number: int) -> None:
@@ -423,7 +446,17 @@ class _Client:
     async def act(self) -> None:
         """Make one call."""
         actions = [self.note, self.note_surely, self.note_many, self.pay, self.pay, self.spread, self.spread, self.grow]
-        actions += [self.once, self.once, self.fresh, self.break_one, self.break_one, self.born_broken, self.gate]
+        actions += [
+            self.mail,
+            self.mail,
+            self.once,
+            self.once,
+            self.fresh,
+            self.break_one,
+            self.break_one,
+            self.born_broken,
+            self.gate,
+        ]
         await _one_of(self._random, actions)()
 
     def _pick(self, kind: str) -> Ref[Any]:
@@ -459,6 +492,11 @@ class _Client:
         node = self._pick("node")
         text, call = self._call(node)
         await self._noted(call, partial(self._rsm.send, node, machines.Note(text)))
+
+    async def mail(self) -> None:
+        sender = self._pick("sender")
+        text, call = self._call(sender)
+        await self._noted(call, partial(self._rsm.send, sender, machines.Note(text)))
 
     async def note_surely(self) -> None:
         """Send with an id, again while the outcome is unknown, and sometimes once more."""

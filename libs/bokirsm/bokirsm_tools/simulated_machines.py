@@ -10,9 +10,11 @@ which is not the next one of its sender says so.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
-from bokirsm import App, Ask, Event, Machine, Ref, Refused, Register, State, Table
+import boki
+from bokirsm import Answers, App, Ask, Delivery, Event, Machine, Plugin, Ref, Refused, Register, State, Table
 
 GROUP: Final = "sim"
 CHILD_S: Final = 0.2
@@ -435,6 +437,69 @@ class Reminder(Machine[Begin | Alarm | Forget | Journal]):
         self.reply(e, list(self.journal))
 
 
-_BOTH: Final = (Node, Account, Archive, Child, Parent, Once, Reminder)
-NEW: Final = App(GROUP, [*_BOTH, Fragile, Fresh])
-OLD: Final = App(GROUP, [*_BOTH, OldFragile])
+class Mail(Event):
+    """Attributes: number: counts the mails of a sender. mark: differs for each attempt of its handler."""
+
+    sender: str
+    number: int
+    mark: int
+
+
+class Posted(Event):
+    number: int
+
+
+class Outside:
+    """The world outside, which gets mails. It outlives hosts.
+
+    Attributes:
+        mails: of each sender, in the order in which they came: number and mark.
+    """
+
+    def __init__(self) -> None:
+        self.mails: Final[dict[str, list[tuple[int, int]]]] = {}
+
+
+class Posts(Plugin[Mail], name="posts", timeout_s=2, most=4):
+    """A plugin that fails by chance, also after it has delivered a part; without a source of chance it does not."""
+
+    def __init__(self, outside: Outside, random: boki.Random | None) -> None:
+        self._outside: Final = outside
+        self._random: Final = random
+
+    async def deliver(self, batch: Sequence[Delivery[Mail]]) -> Answers:
+        for one in batch:
+            self._outside.mails.setdefault(one.event.sender, []).append((one.event.number, one.event.mark))
+            if self._random is not None and self._random.below(FAILS_SOMETIMES) == 0:
+                raise ConnectionError("by chance")
+        return [(one.machine, Posted(one.event.number)) for one in batch]
+
+
+class Sender(Machine[Note | Posted | Journal]):
+    """A machine that emits a mail for each note, and notes what became of it."""
+
+    journal: Register[list[str]] = Register([])
+    mails: Register[int] = Register(0)
+    run = State(start=True)
+
+    @run.on(Note)
+    def mail(self, e: Note) -> None:
+        self.mails += 1
+        mark = self.random.below(2**31)
+        self.emit(Posts, Mail(self.me.name, self.mails, mark))
+        self.journal += [e.text, f"mailed {self.mails} {mark}"]
+        if self.random.below(FAILS_SOMETIMES) == 0:
+            raise ValueError("by chance")
+
+    @run.on(Posted)
+    def posted(self, e: Posted) -> None:
+        self.journal.append(f"posted {e.number}")
+
+    @run.on(Journal)
+    def tell(self, e: Journal) -> None:
+        self.reply(e, list(self.journal))
+
+
+_BOTH: Final = (Node, Account, Archive, Child, Parent, Once, Reminder, Sender)
+NEW: Final = App(GROUP, [*_BOTH, Fragile, Fresh], plugins=[Posts])
+OLD: Final = App(GROUP, [*_BOTH, OldFragile], plugins=[Posts])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 import boki.sim
-from bokirsm_tools.simulated import RSM, Call, Notes, out_of_order, program, wrong_outcomes
+from bokirsm_tools.simulated import RSM, Call, Notes, out_of_order, program, wrong_mails, wrong_outcomes
 from itests.support.two_processes import lines_of_two
 
 pytestmark = [
@@ -70,6 +70,19 @@ def test_outcomes_of_calls_are_held_against_journals() -> None:
 def test_the_events_of_a_client_come_in_the_order_of_its_calls() -> None:
     assert not list(out_of_order({"m": ["c.1/1", "d.1/1", "c.1/3", "grown c.1/2", "sent node-1 1"]}))
     assert list(out_of_order({"m": ["c.1/3", "d.1/1", "c.1/1"]}))
+
+
+def test_mails_are_those_that_were_emitted_and_answered_once() -> None:
+    journal = ["c.1/1", "mailed 1 7", "posted 1", "mailed 2 8", "posted 2"]
+    assert not list(wrong_mails(journal, [(1, 7), (1, 7), (2, 8), (1, 7)]))
+    for lines, mails in (
+        (journal, [(1, 7)]),  # one is lost
+        (journal, [(2, 8), (1, 7)]),  # out of order
+        (journal, [(1, 6), (1, 7), (2, 8)]),  # of a handler that failed
+        ([*journal, "posted 1"], [(1, 7), (2, 8)]),  # answered twice
+        (journal[:-1], [(1, 7), (2, 8)]),
+    ):
+        assert list(wrong_mails(lines, mails)), (lines, mails)
 
 
 def test_it_is_a_profile_of_the_simulator() -> None:
