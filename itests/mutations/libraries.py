@@ -708,6 +708,32 @@ bokirsm libs/tests/rsm/model/test_parts.py::test_a_large_part_beside_a_small_one
 -_rewritten(parts, kept.generation, len(data) + kept.saved)
 +_rewritten(parts, kept.generation, len(data))
 
+an event whose values are not of their types is sent, and stops its machine
+bokirsm libs/tests/rsm/client/test_rsm.py::test_values_of_other_types_are_refused_before_anything_is_sent
+-    body = codec.encode(event)
+-    codec.check(body, event)
+-    return name, body
++    body = codec.encode(event)
++    return name, body
+
+a handler emits and sends values that are not of their types
+bokirsm libs/tests/rsm/machine/test_handling.py::test_a_value_of_another_type_is_a_fault_of_the_handler_that_gives_it
+-    body = codec.encode(event)
+-    codec.check(body, event)
+-    return name, body
++    body = codec.encode(event)
++    return name, body
+
+a value of a subclass is cut to what its declared type has
+bokirsm libs/tests/rsm/machine/test_values.py::test_a_value_that_its_type_would_cut_is_refused
+-            check_equal(self._kind, value, back)
++            pass
+
+a default of a register is not compared with the declared type
+bokirsm libs/tests/rsm/machine/test_declaration.py::test_a_class_that_cannot_work_is_refused
+-        if self.default is not None:
++        if False:
+
 a deduplication id is one of a partition
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_deduplication_id_is_one_of_its_machine
 -    return f"{len(to)}/{to}/{dedup}"

@@ -305,7 +305,7 @@ def _fields_of(kind: type[Any]) -> Iterable[str] | None:
 
 def _equal(one: Any, other: Any) -> bool:
     try:
-        return bool(one == other)
+        return bool(one == other) or bool(one != one and other != other)  # such as NaN, which equals nothing
     except Exception:  # noqa: BLE001 - a comparison of a user's class, which does not say that they differ
         return True
 

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -112,6 +112,7 @@ class Rsm:
 
         Raises:
             IdReused: a machine with this key was created with another class or first event.
+            NotEncodable: a value of the first event is not of its declared type. Nothing was sent.
             InboxFull: too many events wait in its partition, and no machine with this key exists. It was not created.
             AppendUnknown: it may be created. With a key the call may be repeated.
         """
@@ -218,6 +219,8 @@ class Rsm:
             The seqnum of the record.
 
         Raises:
+            InvalidArgument: this is no machine of the app, or no id.
+            NotEncodable: a value of the event is not of its declared type. Nothing was sent.
             InboxFull: too many events wait in the partition of the machine.
             AppendUnknown: it may be in the log. With a `dedup_id` the call may be repeated.
         """
@@ -229,22 +232,38 @@ class Rsm:
 
         Raises:
             AtomicTooLarge: they do not fit one record.
-            InboxFull, AppendUnknown: as `send`.
+            InvalidArgument, NotEncodable, InboxFull, AppendUnknown: as `send`.
         """
-        return await self._append(self._part([self._message(to, event, None) for to, event in events]))
+        return await self._append(self._part([self._message(to, event, None) for to, event in _pairs(events)]))
 
     def sending(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> Contribution:
         """Return the part of a record that sends an event to a machine."""
         return self._part([self._message(to, event, dedup_id)])
 
     def _message(self, to: Ref[Any], event: object, dedup_id: str | None) -> Message:
+        self._check_machine(to)
+        if dedup_id is not None and not (
+            isinstance(dedup_id, str) and 1 <= len(dedup_id) <= DEDUP_CHARS and _is_encodable(dedup_id)
+        ):
+            raise InvalidArgument(f"expected a dedup_id of 1 to {DEDUP_CHARS} characters, found {dedup_id!r:.80}")
+        return _bounded(message(to, event, dedup=dedup_id or ""))
+
+    def _check_machine(self, to: object) -> None:
+        """Check that an argument is a machine of the app.
+
+        Raises:
+            InvalidArgument: it is not.
+        """
+        if not isinstance(to, Ref):
+            raise InvalidArgument(
+                f"expected a machine, found {to!r:.80}: give what `create` returned, or Ref.parse(…) of its text"
+            )
         if to.group != self.app.name:
             raise InvalidArgument(
                 f"expected a machine of {self.app.name!r}, found one of {to.group!r}: use an Rsm of its app"
             )
-        if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_CHARS:
-            raise InvalidArgument(f"expected a dedup_id of 1 to {DEDUP_CHARS} characters, found {dedup_id!r:.80}")
-        return _bounded(message(to, event, dedup=dedup_id or ""))
+        if not _is_encodable(str(to)):
+            raise InvalidArgument(f"expected the name of a machine as text that UTF-8 can encode, found {to!r:.200}")
 
     def _part(self, messages: list[Message]) -> Contribution:
         if not messages:
@@ -277,6 +296,8 @@ class Rsm:
             timeout_s: seconds to wait for the answer.
 
         Raises:
+            InvalidArgument: this is no question with a machine of the app.
+            NotEncodable: a value of the question is not of its declared type. Nothing was sent.
             Refused: the machine refused the question, and changed nothing.
             MachineFaulted: a handler of the machine failed. The question may be handled later.
             NoSuchMachine: the machine was never created or has halted. The question was dropped.
@@ -285,6 +306,7 @@ class Rsm:
             InboxFull: too many events wait in the partition of the machine. The question was not sent.
             AppendUnknown: the question may be in the log.
         """
+        _check_question(question, timeout_s)
         name = type(question.event).__name__
         codec = _codec_of_answer(type(question.event))
         waits = asyncio.timeout(timeout_s)
@@ -328,6 +350,8 @@ class Rsm:
         await self._decide(machine, Skipped)
 
     async def _decide(self, machine: Ref[Any], decision: type[Resumed] | type[Skipped]) -> None:
+        self._check_machine(machine)
+        machine = Ref.parse(str(machine))
         position = await self.log.book.now(consistency="linearizable")
         none = loading.Room(0, 0)  # a fault is no message
         states = await loading.load_partitions(self.log, self.app.name, [machine.partition], position, none)
@@ -336,6 +360,39 @@ class Rsm:
             raise NoSuchMachine(f"expected {machine} to have a fault, found none", machine=str(machine))
         tag = tags.rsm_partition(self.app.name, machine.partition)
         await self.log.append(Contribution((tag,), {}, (decision(str(machine), fault.seqnum),), self._origin))
+
+
+def _check_question(question: object, timeout_s: object) -> None:
+    """Check the arguments of `ask`.
+
+    Raises:
+        InvalidArgument: they are no question with a machine, and no time to wait.
+    """
+    if not isinstance(question, Question):
+        raise InvalidArgument(f"expected a question with its machine, as in Word(…).to(ref), found {question!r:.80}")
+    if not isinstance(timeout_s, (int, float, type(None))) or timeout_s != timeout_s:
+        raise InvalidArgument(f"expected timeout_s= with seconds, a number, found {timeout_s!r:.80}")
+
+
+def _pairs(events: object) -> Iterator[tuple[Any, Any]]:
+    """Yield the arguments of `send_many`.
+
+    Raises:
+        InvalidArgument: they are no pairs.
+    """
+    for one in events if isinstance(events, Iterable) else (events,):
+        if not isinstance(one, (tuple, list)) or len(one) != 2:
+            raise InvalidArgument(f"expected pairs of a machine and an event, as in [(ref, event)], found {one!r:.80}")
+        yield one[0], one[1]
+
+
+def _is_encodable(text: str) -> bool:
+    """Return whether a text can be stored: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bounded(made: Message) -> Message:

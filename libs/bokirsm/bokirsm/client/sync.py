@@ -84,7 +84,8 @@ class Rsm:
         return self._book.run(self.rsm.send(to, event, dedup_id=dedup_id))
 
     def send_many(self, events: Iterable[tuple[Ref[Any], Any]]) -> int:
-        several = list(events)  # here: a generator may call this client, which its own thread cannot
+        # Here: a generator may call this client, which its own thread cannot.
+        several = list(events) if isinstance(events, Iterable) else events
         return self._book.run(self.rsm.send_many(several))
 
     def sending(self, to: Ref[F], event: F, *, dedup_id: str | None = None) -> Contribution:

@@ -15,6 +15,7 @@ from datetime import tzinfo
 from enum import Enum
 from typing import Any, Final
 
+from bokilib.errors import NotEncodable
 from bokirsm.errors import DeclarationError, WrongCall
 from bokirsm.machine.fields import Register, Table, Volatile
 from bokirsm.machine.states import State
@@ -81,7 +82,7 @@ class Declaration:
             elif isinstance(value, Register):
                 self._add(self.registers, value.stored, value)
                 (of,) = self._types(name, names, Register, 1)
-                value.codec = codec_of(of, f"{cls.__name__}.{name}")
+                _declare(value, codec_of(of, f"{cls.__name__}.{name}"))
             elif isinstance(value, Table):
                 self._add(self.tables, value.stored, value)
                 key, of = self._types(name, names, Table, 2)
@@ -210,6 +211,13 @@ def accepted_events(cls: type, accepted: Any) -> Iterator[tuple[str, type[Event]
             )
         seen[name] = event
         yield name, event
+
+
+def _declare(register: Register[Any], codec: Codec) -> None:
+    try:
+        register.declare(codec)
+    except NotEncodable as fault:
+        raise DeclarationError(f"expected a default of the declared type: {fault}") from fault
 
 
 def _is_constant(value: object) -> bool:

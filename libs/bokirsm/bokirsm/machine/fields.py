@@ -89,7 +89,18 @@ class Register(_Field, Generic[T]):
             name: the stored name, by default that of the attribute.
         """
         self.stored = name
+        self._given: Final[Any] = default
         self.default: Final[bytes | None] = None if default is NO_DEFAULT else encode(default)
+
+    def declare(self, codec: Codec) -> None:
+        """Take the encoding of the declared type.
+
+        Raises:
+            NotEncodable: the default is no value of this type.
+        """
+        if self.default is not None:
+            codec.check(self.default, self._given)
+        self.codec = codec
 
     @overload
     def __get__(self, obj: None, owner: Any) -> Self: ...

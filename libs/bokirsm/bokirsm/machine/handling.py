@@ -16,7 +16,7 @@ import inspect
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -39,7 +39,7 @@ from bokirsm.machine.fields import Register, Table, TableView, Volatile, changed
 from bokirsm.machine.plugins import PluginDeclaration, check_output, plugin_of
 from bokirsm.machine.refs import Ref, child
 from bokirsm.machine.states import State
-from bokirsm.machine.values import Ask, Event, encode, name_of
+from bokirsm.machine.values import Ask, Event, codec_of_event, encode, name_of
 from bokirsm.model.events import LIBRARY, Commit, Message, Output, Reply, TimerSet
 from bokirsm.model.lane_record import ALONE, Beside, streams_of
 from bokirsm.model.machine_state import MachineState
@@ -454,11 +454,15 @@ class Handling:
 
     def first(self, event: object) -> None:
         """Handle an event after this handler."""
-        name, body = _encoded(event)
-        codec = self._declaration.events.get(name)
-        if codec is None:
-            self._unhandled(name)
-        self._firsts.append(codec.decode(body))
+        name, body = self._encoded_here(event)
+        self._firsts.append(self._declaration.events[name].decode(body))
+
+    def _encoded_here(self, event: object) -> tuple[str, bytes]:
+        """Return the stored name and the bytes of an event for this machine."""
+        kind = self._declaration.accepts.get(_name_of(event))
+        if kind is None:
+            self._unhandled(_name_of(event))
+        return _encoded(event, kind)
 
     def reply(self, to: Ask[Any], value: object) -> None:
         """Answer a question."""
@@ -508,9 +512,7 @@ class Handling:
             )
         if not isinstance(name, str):
             raise WrongCall(f"expected name= with a text, found {name!r:.80}")
-        kind, body = _encoded(event)
-        if kind not in self._declaration.events:
-            self._unhandled(kind)
+        kind, body = self._encoded_here(event)
         every_ms = 0 if every is None else max(1, round(every * 1_000))
         due_ms = self._at_ms + round(seconds * 1_000)
         name = name or kind
@@ -563,11 +565,33 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _encoded(event: object) -> tuple[str, bytes]:
-    """Return the stored name and the bytes of an event."""
+def _name_of(event: object) -> str:
+    """Return the stored name of an event.
+
+    Raises:
+        WrongCall: this is no event.
+    """
     if not isinstance(event, Event):
         raise WrongCall(f"expected an event, found {event!r:.80}")
-    return name_of(type(event)), encode(event)
+    return name_of(type(event))
+
+
+def _encoded(event: object, kind: type[Event] | None = None) -> tuple[str, bytes]:
+    """Return the stored name and the bytes of an event, which can be read again.
+
+    Args:
+        event: the event.
+        kind: the class as which it is read, by default its own.
+
+    Raises:
+        WrongCall: this is no event.
+        NotEncodable: it cannot be stored, or would be read as a different event.
+    """
+    name = _name_of(event)
+    codec = codec_of_event(kind or cast(type[Event], type(event)))
+    body = codec.encode(event)
+    codec.check(body, event)
+    return name, body
 
 
 def creation(ref: Ref[Any], declaration: Declaration, init: object, *, digest: str = "") -> Message:
@@ -575,16 +599,17 @@ def creation(ref: Ref[Any], declaration: Declaration, init: object, *, digest: s
 
     Raises:
         WrongCall: the machine does not accept the first event.
-        NotEncodable: the event cannot be stored.
+        NotEncodable: the event cannot be stored, or would be read as a different event.
     """
     if init is None:
         return Message(str(ref), kind=declaration.kind, digest=digest)
-    name, body = _encoded(init)
+    name = _name_of(init)
     if name not in declaration.accepts:
         raise WrongCall(
             f"expected {declaration.cls.__name__} to be created with an event that it accepts "
             f"({', '.join(declaration.accepts)}), found {name}"
         )
+    name, body = _encoded(init, declaration.accepts[name])
     return Message(str(ref), name, body, declaration.kind, digest=digest)
 
 
@@ -593,7 +618,7 @@ def message(ref: Ref[Any], event: object, *, dedup: str = "") -> Message:
 
     Raises:
         WrongCall: this is no event.
-        NotEncodable: it cannot be stored.
+        NotEncodable: it cannot be stored, or would be read as a different event.
     """
     name, body = _encoded(event)
     return Message(str(ref), name, body, dedup=dedup)

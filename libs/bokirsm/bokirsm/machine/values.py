@@ -7,6 +7,8 @@
 - The name of an event class is stored. A class that is renamed keeps its name by `class Freq(Event, name="WordFreq")`; a new field
   needs a default.
 - Types are those of msgspec, and `Ref`. Values are msgpack; no pickle.
+- A value that its declared type would change is refused where it is given, not where it is read: so is one of a subclass,
+  whose further fields would be lost. What is declared as Any, or as a list or dict of it, comes back as lists, dicts and scalars.
 - Sets are stored in the order of the bytes of their members, so that a value has the same bytes in all processes. Dicts keep their order,
   which is a part of their value; only in keys of tables, and where first events are compared, equal dicts have the same bytes.
 """
@@ -26,6 +28,7 @@ import xxhash
 
 from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
+from bokilib.records.codec import check_equal
 from bokirsm.errors import DeclarationError
 from bokirsm.machine.refs import Ref
 
@@ -259,7 +262,7 @@ def is_scalar(value: object) -> bool:
 class Codec:
     """The encoding of the values of one type."""
 
-    __slots__ = ("_decoder", "_exact", "_kind", "_ordered", "_where")
+    __slots__ = ("_by_equality", "_decoder", "_exact", "_kind", "_ordered", "_where")
 
     def __init__(self, kind: Any, where: str = "") -> None:
         """Return the encoding of a type. `where`: the field or event that names it, for errors."""
@@ -267,6 +270,7 @@ class Codec:
         self._where: Final = where
         self._decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(kind, dec_hook=_load)
         self._ordered: Final = _has(msgspec.inspect.type_info(kind), _UNORDERED)
+        self._by_equality: Final = not any(_may_equal_others(one) for one in _types_in(msgspec.inspect.type_info(kind)))
         self._exact: Final = Ref if typing.get_origin(kind) is Ref else kind if kind in _EXACT else None
 
     def encode(self, value: object) -> bytes:
@@ -298,20 +302,26 @@ class Codec:
         )
 
     def check(self, data: bytes, value: object) -> None:
-        """Check that an encoded value can be restored as one of the type.
+        """Check that an encoded value is restored as the same value, by the type.
 
         Raises:
-            NotEncodable: it cannot.
+            NotEncodable: it is not.
         """
+        where = self._where or "a value"
         try:
-            self._decoder.decode(data)
+            back = self._decoder.decode(data)
         except (msgspec.DecodeError, ValueError, TypeError) as fault:
-            where = self._where or "a value"
             raise NotEncodable(
                 f"expected {where} to be of type {self._name}, found {value!r:.80}: {fault}",
                 where=where,
                 found=str(fault),
             ) from fault
+        if self._by_equality and _is_equal(back, value):
+            return
+        try:
+            check_equal(self._kind, value, back)
+        except NotEncodable as fault:
+            raise NotEncodable(f"{where} {fault}", where=where) from fault
 
     def decode(self, data: bytes) -> Any:
         """Return a new value.
@@ -347,6 +357,30 @@ def codec_of(kind: Any, where: str) -> Codec:
             f"expected a type that can be stored, found {kind} in {where}: {unknown[0]}; use a msgspec.Struct or a dataclass"
         )
     return codec
+
+
+@functools.lru_cache(4_096)
+def codec_of_event(kind: type[Event]) -> Codec:
+    """Return the encoding of events of a class, by which the sender of an event checks it.
+
+    Raises:
+        DeclarationError: events of the class cannot be restored from bytes.
+    """
+    return codec_of(kind, kind.__name__)
+
+
+def _may_equal_others(info: object) -> bool:
+    """Return whether values of a type in another may be equal though a field of them differs: `==` is their own."""
+    if isinstance(info, msgspec.inspect.StructType):
+        return info.cls.__eq__ is not msgspec.Struct.__eq__
+    return isinstance(info, msgspec.inspect.DataclassType)
+
+
+def _is_equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - a comparison of a user's class, which does not say that they are equal
+        return False
 
 
 def _unknown_types(info: object) -> list[str]:

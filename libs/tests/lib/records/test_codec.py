@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
-from bokilib.records.codec import check_json, check_type, copy_json, from_json, stored_json, to_json
+from bokilib.records.codec import check_equal, check_json, check_type, copy_json, from_json, stored_json, to_json
 
 JSON = st.recursive(
     st.none()
@@ -327,3 +327,9 @@ def test_what_was_stored_by_the_names_of_fields_is_read() -> None:
     """As before aliases were known here."""
     assert from_json(Aliased, {"user_id": 7, "coupon": "SAVE10"}) == Aliased(userId=7, couponCode="SAVE10")
     assert from_json(Aliased, {"userId": 7, "couponCode": "SAVE10"}) == Aliased(userId=7, couponCode="SAVE10")
+
+
+def test_values_that_equal_nothing_are_what_they_were() -> None:
+    check_equal(list[float], [1.0, math.nan, Decimal("NaN")], [1.0, math.nan, Decimal("NaN")])
+    with pytest.raises(NotEncodable, match="all of this float"):
+        check_equal(float, math.nan, 1.0)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, InvalidArgument
 from bokilib import Atomic
-from bokilib.errors import AppendUnknown, AtomicTooLarge
+from bokilib.errors import AppendUnknown, AtomicTooLarge, NotEncodable
 from bokirsm import AnswerTimeout, App, IdReused, Ref, WrongCall
+from bokirsm.machine.values import Question
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost, NewRsm
 from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
@@ -96,6 +97,24 @@ async def test_wrong_calls_say_what_is_expected(new_rsm: NewRsm) -> None:
         (partial(rsm.send, wrong_ref, "text"), WrongCall, "expected an event"),
         (partial(rsm.send_many, []), InvalidArgument, "found none"),
         (partial(rsm.send, TOP, Freq("a", 1), dedup_id=""), InvalidArgument, "a dedup_id of 1"),
+        (partial(rsm.send, TOP, Freq("a", 1), dedup_id="\ud800"), InvalidArgument, "a dedup_id of 1"),
+        (partial(rsm.send, TOP, Freq("a", 1), dedup_id=cast(Any, 5)), InvalidArgument, "a dedup_id of 1"),
+        (partial(rsm.send, cast(Any, "top"), Freq("a", 1)), InvalidArgument, "Ref.parse"),
+        (partial(rsm.send, Ref("words", 1, "\ud800"), Freq("a", 1)), InvalidArgument, "UTF-8"),
+        (partial(rsm.send, Ref("words", 5_000, "top"), Freq("a", 1)), InvalidArgument, "a partition from 0"),
+        (partial(rsm.send, Ref("words", cast(Any, None), "top"), Freq("a", 1)), InvalidArgument, "a partition from 0"),
+        (partial(rsm.send_many, cast(Any, [TOP])), InvalidArgument, "expected pairs"),
+        (partial(rsm.send_many, cast(Any, 5)), InvalidArgument, "expected pairs"),
+        (partial(rsm.send_many, [(cast(Any, "top"), Freq("a", 1))]), InvalidArgument, "Ref.parse"),
+        (partial(rsm.ask, cast(Any, Best())), InvalidArgument, "expected a question with its machine"),
+        (partial(rsm.ask, Best().to(cast(Any, "top"))), InvalidArgument, "Ref.parse"),
+        (partial(rsm.ask, Question(cast(Any, Freq("a", 1)), TOP)), InvalidArgument, "expected a question, a class"),
+        (partial(rsm.ask, Best().to(TOP), timeout_s=cast(Any, "5")), InvalidArgument, "seconds, a number, found '5'"),
+        (partial(rsm.ask, Best().to(TOP), timeout_s=float("nan")), InvalidArgument, "seconds, a number, found nan"),
+        (partial(rsm.skip, cast(Any, "top")), InvalidArgument, "Ref.parse"),
+        (partial(rsm.resume, Ref("words", 5_000, "top")), InvalidArgument, "a partition from 0"),
+        (partial(rsm.create, Max, near=cast(Any, "top")), InvalidArgument, "group/partition/name"),
+        (partial(rsm.create, Max, key="\ud800"), InvalidArgument, "UTF-8"),
         (partial(rsm.create, Max, wrong), WrongCall, "created with an event that it accepts"),
         (partial(rsm.send, TOP, Freq("x" * 600_000, 1)), AtomicTooLarge, "expected an event of at most"),
     ]
@@ -104,6 +123,28 @@ async def test_wrong_calls_say_what_is_expected(new_rsm: NewRsm) -> None:
             await call()
     with pytest.raises(InvalidArgument, match="a class of app 'empty'"):
         await (await new_rsm(App("empty", []))).create(Max)
+
+
+async def test_values_of_other_types_are_refused_before_anything_is_sent(new_rsm: NewRsm, new_host: NewHost) -> None:
+    """An event with such a value would stop its machine, for everybody."""
+    async with await new_rsm() as rsm:
+        top = await rsm.create(Max, key="max")
+        text: Any = "250"
+        before = await rsm.log.book.now(consistency="linearizable")
+        calls: list[tuple[Callable[[], Awaitable[object]], str]] = [
+            (partial(rsm.send, top, Freq("a", text)), r"expected Freq to be of type Freq.*`int`, got `str`.*count"),
+            (partial(rsm.send_many, [(top, Freq("b", 1)), (top, Freq("a", text))]), "expected Freq to be of type"),
+            (partial(rsm.create, Max, Freq("a", text)), "expected Freq to be of type"),
+            (partial(rsm.create, Max, Freq("a", text), key="max"), "expected Freq to be of type"),
+            (partial(rsm.ask, Word(cast(Any, 5)).to(cast(Any, top))), "expected Word to be of type"),
+            (partial(rsm.create, Counter, Init(cast(Any, str(top)))), r"Init cannot be stored: target of this Init"),
+        ]
+        for call, found in calls:
+            with pytest.raises(NotEncodable, match=found):
+                await call()
+        assert await rsm.log.book.now(consistency="linearizable") == before
+    async with await new_host(name="h") as host:
+        assert await host.ask(Best().to(top)) == " 0"
 
 
 async def test_a_question_that_no_host_handles_ends_in_time(new_rsm: NewRsm) -> None:

@@ -165,6 +165,21 @@ def one_event_name() -> None:
         run = State(start=True)
 
 
+def default_of_another_type() -> None:
+    class Wrong(Machine[Go]):
+        count: Register[int] = Register("x")  # type: ignore[arg-type]
+        run = State(start=True)
+
+
+def default_that_is_cut() -> None:
+    class Renamed(Freq):
+        more: int = 0
+
+    class Wrong(Machine[Go]):
+        freqs: Register[list[Freq]] = Register([Renamed("a", 1, 2)])
+        run = State(start=True)
+
+
 def no_answer() -> None:
     class Question(Ask[Exception]):
         pass
@@ -195,6 +210,8 @@ def no_answer() -> None:
         (shared_object, "expected Wrong.numbers to be a field or a constant, found a count"),
         (shared_by_a_mixin, "found a set"),
         (one_event_name, "stored names of events to differ"),
+        (default_of_another_type, "a default of the declared type: .*Wrong.count to be of type int, found 'x'"),
+        (default_that_is_cut, r"Wrong.freqs cannot be stored: \[0\] of this list would be read back as another"),
         (no_answer, "the answer of Question"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,12 +13,15 @@ import pytest
 
 from bokilib.errors import NotEncodable
 from bokirsm import (
+    Answers,
     Ask,
     CommitTooLarge,
+    Delivery,
     EndlessHandler,
     Event,
     HandlerAwaited,
     Machine,
+    Plugin,
     Ref,
     Refused,
     Register,
@@ -387,6 +390,89 @@ def test_calls_with_wrong_arguments_say_what_is_expected(call: str, text: str) -
 
     with pytest.raises(HandlerFailed, match=text):
         OneMachine(Wrong).give(Tick())
+
+
+class Num(Event):
+    n: int
+
+
+class Fancy(Num, name="Num"):
+    """An event of the same stored name."""
+
+    color: str = ""
+
+
+class Numbers(Plugin[Num]):
+    async def deliver(self, batch: Sequence[Delivery[Num]]) -> Answers:
+        return None
+
+
+class Show(Ask[Point]):
+    pass
+
+
+class ColoredPoint(Point):
+    color: str = ""
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("send", "expected Num to be of type Num.*Expected `int`, got `str`"),
+        ("loose", "expected Num to be of type Num"),
+        ("create", "expected Num to be of type Num"),
+        ("first", "expected Num to be of type Num"),
+        ("after", "expected Num to be of type Num"),
+        ("emit", "expected Num to be of type Num"),
+        ("of one name", "Num cannot be stored: all of this Fancy would be read back as another value"),
+        ("point", "Sender.point cannot be stored: all of this ColoredPoint would be read back as another value"),
+        ("row", "Sender.rows cannot be stored: all of this ColoredPoint would be read back as another value"),
+    ],
+)
+def test_a_value_of_another_type_is_a_fault_of_the_handler_that_gives_it(call: str, place: str) -> None:
+    """Not of the machine that gets it, whose other events would wait."""
+    text: Any = "one"
+
+    class Sender(Machine[Num | Start]):
+        point: Register[Point] = Register(Point())
+        rows: Table[int, Point] = Table()
+        run = State(start=True, ignore=(Num,))
+
+        @run.on(Start)
+        def start(self, e: Start) -> None:
+            me: Ref[Any] = self.me
+            if call == "point":
+                self.point = ColoredPoint(1)
+            elif call == "row":
+                self.rows[1] = ColoredPoint(1)
+            calls: dict[str, Callable[[], object]] = {
+                "send": lambda: self.send(me, Num(text)),
+                "loose": lambda: self.send(me, Num(text), at_most_once=True),
+                "create": lambda: self.create(Sender, Num(text)),
+                "first": lambda: self.first(Num(text)),
+                "after": lambda: self.after(1, Num(text)),
+                "emit": lambda: self.emit(Numbers, Num(text)),
+                "of one name": lambda: self.after(1, Fancy(1, "red")),
+            }
+            calls.get(call, lambda: None)()
+
+    one = OneMachine(Sender)
+    one.plugins = {"Numbers": Numbers.declaration}
+    with pytest.raises(HandlerFailed, match=place) as failed:
+        one.give(Start())
+    assert isinstance(failed.value.__cause__, NotEncodable)
+
+
+def test_an_answer_that_its_question_would_cut_is_refused() -> None:
+    class Shower(Machine[Show]):
+        run = State(start=True)
+
+        @run.on(Show)
+        def show(self, e: Show) -> None:
+            self.reply(e, ColoredPoint(1))
+
+    with pytest.raises(HandlerFailed, match="the answer of Show cannot be stored: all of this ColoredPoint"):
+        OneMachine(Shower).give(Show(asker="p/1"))
 
 
 class Fixed(Choices):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pytest
@@ -135,3 +139,74 @@ def test_a_value_that_cannot_be_stored_is_found_by_its_place() -> None:
         Codec(str, "Shelf.high").encode("\ud800")
     with pytest.raises(NotEncodable, match=r"expected Shelf\.high to be of type int, found 'a': Expected `int`"):
         Codec(int, "Shelf.high").check(encode("a"), "a")
+
+
+@dataclass
+class Item:
+    sku: str
+
+
+@dataclass
+class Gift(Item):
+    card: str
+
+
+class Point(msgspec.Struct):
+    x: float
+
+
+class Point3(Point):
+    z: float = 0.0
+
+
+class Named(Point):
+    """A point that is equal to all points of its place."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Point) and other.x == self.x
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class NamedGift(Named):
+    card: str = ""
+
+
+class Line(Event):
+    items: list[Item]
+    points: dict[str, Point] = {}  # noqa: RUF012 - msgspec copies it
+    named: list[Named] = []  # noqa: RUF012
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (Line([Item("a"), Gift("apple", "happy birthday")]), r"items\[1\]"),
+        (Line([], {"a": Point(1), "b": Point3(2, 3)}), r"points\['b'\]"),
+        (Line([], named=[Named(1), NamedGift(2, "happy birthday")]), r"named\[1\]"),
+    ],
+)
+def test_a_value_that_its_type_would_cut_is_refused(value: Line, place: str) -> None:
+    codec = Codec(Line, "Line")
+    with pytest.raises(NotEncodable, match=f"^Line cannot be stored: {place} of this Line would be read back") as error:
+        codec.check(codec.encode(value), value)
+    assert error.value.facts["where"] == "Line"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Line, Line([Item("a")], {"a": Point(1)}, [Named(1)], more=[{"a": {1, 2}}, Decimal("1.5"), ("a",)])),
+        (Line, Line([], {"a": Point(math.nan)}, [Named(math.nan)])),
+        (list[float], [1, True.real, math.inf]),
+        (list[int], (1, 2)),
+        (dict[int, set[str]], {1: {"a", "b"}}),
+        (datetime, datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2)))),
+        (Any, Ref("g", 1, "x")),
+        (frozenset[tuple[int, str]], frozenset({(1, "a"), (2, "b")})),
+    ],
+)
+def test_a_value_that_comes_back_equal_is_stored(kind: Any, value: Any) -> None:
+    codec = Codec(kind)
+    codec.check(codec.encode(value), value)
