@@ -734,6 +734,16 @@ bokirsm libs/tests/rsm/machine/test_declaration.py::test_a_class_that_cannot_wor
 -        if self.default is not None:
 +        if False:
 
+a first event is compared by all fields of its class
+bokirsm libs/tests/rsm/client/test_rsm.py::test_a_key_is_one_machine_after_a_deploy_that_adds_a_field
+-name_of(type(first)), canonical(first, short=True))
++name_of(type(first)), canonical(first))
+
+a digest that an earlier release noted of a first event is not known
+bokirsm libs/tests/rsm/client/test_rsm.py::test_a_key_is_one_machine_after_a_deploy_that_adds_a_field
+-        if isinstance(init, Event):
++        if False:
+
 a deduplication id is one of a partition
 bokirsm libs/tests/rsm/model/test_partition_state.py::test_a_deduplication_id_is_one_of_its_machine
 -    return f"{len(to)}/{to}/{dedup}"

@@ -36,7 +36,16 @@ from bokirsm.machine.app import App
 from bokirsm.machine.handling import COMMIT_BYTES, creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
-from bokirsm.machine.values import Codec, Question, answer_type, canonical, codec_of, digest_of
+from bokirsm.machine.values import (
+    Codec,
+    Event,
+    Question,
+    answer_type,
+    codec_of,
+    codec_of_event,
+    digest_of_first,
+    earlier_digests,
+)
 from bokirsm.model.events import Created, Inputs, Message, Resumed, Skipped
 from bokirsm.model.partition_state import size_of
 
@@ -121,7 +130,7 @@ class Rsm:
         try:
             self._inboxes.check([ref])
         except InboxFull:
-            found = await self._existing_now(ref, part) if key is not None else None
+            found = await self._existing_now(ref, part, init) if key is not None else None
             if found is None:
                 raise
             return found
@@ -129,7 +138,7 @@ class Rsm:
             try:
                 await self.log.append(part)
             except Conflict:
-                found = await self._existing(ref, part)
+                found = await self._existing(ref, part, init)
                 if found is not None:
                     return found
             else:
@@ -164,20 +173,20 @@ class Rsm:
         ref = keyed(group, f"{self._answers.process}-{self._names}" if key is None else key, near)
         made = _bounded(creation(ref, declaration, init))
         if key is not None:
-            body = b"" if init is None else canonical(init)
-            made = msgspec.structs.replace(made, digest=digest_of(made.kind, made.event, body))
+            first = None if init is None else codec_of_event(declaration.accepts[made.event]).decode(made.body)
+            made = msgspec.structs.replace(made, digest=digest_of_first(made.kind, first))
         partition, machine = tags.rsm_partition(group, ref.partition), tags.rsm_machine(group, ref.name)
         event = Created(f"{group}/{ref.name}", made)
         if key is None:
             return Contribution((partition,), {}, (event,), self._origin), ref
         return Contribution((partition, machine), {machine: None}, (event,), self._origin), ref
 
-    async def _existing_now(self, ref: Ref[Any], part: Contribution) -> Ref[Any] | None:
+    async def _existing_now(self, ref: Ref[Any], part: Contribution, init: object) -> Ref[Any] | None:
         """Return what `_existing` does, also of a machine that another process has just created: no append says what there is."""
         await self.log.book.now(consistency="linearizable")
-        return await self._existing(ref, part)
+        return await self._existing(ref, part, init)
 
-    async def _existing(self, ref: Ref[Any], part: Contribution) -> Ref[Any] | None:
+    async def _existing(self, ref: Ref[Any], part: Contribution, init: object) -> Ref[Any] | None:
         """Return the machine of a key that exists, or existed so recently that its key is not free yet; None if there is none any more.
 
         Raises:
@@ -188,19 +197,24 @@ class Rsm:
         found = await loading.read_machine(self.log, self.app.name, ref.name)
         if found.head is not None:
             event = found.head.event
-            return self._same(ref, wanted.message, Ref(ref.group, event.partition, ref.name), event.kind, event.digest)
+            there = Ref[Any](ref.group, event.partition, ref.name)
+            return self._same(wanted.message, init, there, event.kind, event.digest)
         if found.created is None:
             return None
         message = found.created[2].message
-        return self._same(ref, wanted.message, Ref.parse(message.to), message.kind, message.digest)
+        return self._same(wanted.message, init, Ref.parse(message.to), message.kind, message.digest)
 
-    def _same(self, ref: Ref[Any], wanted: Message, found: Ref[Any], kind: str, digest: str) -> Ref[Any]:
+    def _same(self, wanted: Message, init: object, found: Ref[Any], kind: str, digest: str) -> Ref[Any]:
         if digest == wanted.digest:
             return found
+        if isinstance(init, Event):
+            read = codec_of_event(self.app.machines[wanted.kind].accepts[wanted.event]).decode(wanted.body)
+            if any(digest in earlier_digests(wanted.kind, one) for one in (init, read)):
+                return found
         raise IdReused(
-            f"expected {ref.name!r} to be created with {wanted.kind} and the same first event, found a machine of {kind}: "
+            f"expected {found.name!r} to be created with {wanted.kind} and the same first event, found a machine of {kind}: "
             "take another key, or create it as it was",
-            key=ref.name,
+            key=found.name,
             expected=f"{wanted.kind} {wanted.digest}",
             found=f"{kind} {digest}",
         )

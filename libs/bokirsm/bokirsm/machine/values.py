@@ -18,9 +18,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import sys
 import typing
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform
 
 import msgspec
@@ -40,6 +41,8 @@ _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None), Ref})
 _EXACT: Final = frozenset({str, int, bool, bytes, Ref})
 """Types of which equal values have the same bytes."""
 _UNORDERED: Final = (msgspec.inspect.SetType, msgspec.inspect.FrozenSetType, msgspec.inspect.AnyType)
+_ADDED: Final = 6
+"""Fields that have their defaults, of which an earlier class of an event may have lacked any."""
 _DEPTH: Final = 16
 """The depth to which a value is searched for the part that cannot be stored."""
 
@@ -148,6 +151,8 @@ def _load(kind: Any, value: Any) -> Any:
     raise TypeError(f"values of type {kind} are not supported: use a msgspec.Struct or a dataclass")
 
 
+_EMPTY: Final = ("", b"")
+"""The name and the bytes of no first event."""
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=_dump)
 
 
@@ -165,35 +170,52 @@ def encode(value: object, where: str = "") -> bytes:
     return _encode(value, where, ordered=_may_have_sets(kind))
 
 
-def canonical(value: object) -> bytes:
+def canonical(value: object, *, short: bool = False) -> bytes:
     """Return bytes that equal values of one type have in common: sets and dicts are in the order of their bytes.
+
+    Args:
+        value: the value.
+        short: without fields that have their defaults, so that a field that is added later with a default changes nothing.
 
     Raises:
         NotEncodable: as `encode`.
     """
-    return _encode(value, "", ordered=True, dicts=True)
+    return _encode(value, "", ordered=True, dicts=True, short=short)
 
 
-def _encode(value: object, where: str, *, ordered: bool, dicts: bool = False) -> bytes:
+def _encode(value: object, where: str, *, ordered: bool, dicts: bool = False, short: bool = False) -> bytes:
     try:
-        return _encoder.encode(_ordered(value, dicts=dicts) if ordered else value)
+        return _encoder.encode(_ordered(value, dicts=dicts, short=short) if ordered else value)
     except (TypeError, ValueError, OverflowError, RecursionError) as fault:
         place = (where or type(value).__name__) + _place_of_fault(value)
         raise NotEncodable(f"{place} cannot be stored: {fault}", where=place) from fault
 
 
-def _ordered(value: Any, *, dicts: bool) -> Any:
-    """Return what is encoded as a value is, with the members of its sets, and the keys of its dicts if so asked, in order."""
+def _ordered(value: Any, *, dicts: bool, short: bool = False) -> Any:
+    """Return what is encoded as a value is, with the members of its sets in order.
+
+    Args:
+        value: the value.
+        dicts: with the keys of its dicts in order too.
+        short: without fields that have their defaults, except in keys.
+    """
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, (set, frozenset)):
-        members = [_ordered(one, dicts=dicts) for one in value]
+        members = [_ordered(one, dicts=dicts, short=short) for one in value]
         return tuple(sorted(members, key=_encoder.encode)) if members else value
     if isinstance(value, list):
-        return [_ordered(one, dicts=dicts) for one in value]
+        return [_ordered(one, dicts=dicts, short=short) for one in value]
     if isinstance(value, tuple):
-        return tuple(_ordered(one, dicts=dicts) for one in value)
+        return tuple(_ordered(one, dicts=dicts, short=short) for one in value)
     if isinstance(value, dict):
-        pairs = [(_ordered(key, dicts=dicts), _ordered(one, dicts=dicts)) for key, one in value.items()]
+        pairs = [(_ordered(key, dicts=dicts), _ordered(one, dicts=dicts, short=short)) for key, one in value.items()]
         return dict(sorted(pairs, key=lambda pair: _encoder.encode(pair[0])) if dicts else pairs)
+    kind: Any = type(value)
+    if short and (defaults := _defaults_of(kind)) is not None:
+        return _without(
+            value, [name for name, one in defaults.items() if canonical(getattr(value, name)) in one], short=True
+        )
     if isinstance(value, msgspec.Struct):
         struct = copy.copy(value)
         for name in value.__struct_fields__:
@@ -208,7 +230,50 @@ def _ordered(value: Any, *, dicts: bool) -> Any:
     return value
 
 
-def _fields_of(value: object) -> list[str]:
+def _without(value: Any, left: Collection[str], *, short: bool) -> dict[str, Any]:
+    """Return what is encoded as a value with fields is, without some of them."""
+    made: dict[str, Any] = {}
+    names = stored = _fields_of(value)
+    if isinstance(value, msgspec.Struct):
+        names, stored = value.__struct_fields__, value.__struct_encode_fields__
+        config = value.__struct_config__
+        if config.tag is not None:
+            made[str(config.tag_field)] = config.tag
+    for name, key in zip(names, stored, strict=True):
+        if name not in left:
+            made[key] = _ordered(getattr(value, name), dicts=True, short=short)
+    return made
+
+
+@functools.lru_cache(4_096)
+def _defaults_of(kind: type[Any]) -> dict[str, tuple[bytes, bytes]] | None:
+    """Return the defaults of the fields of a class, encoded, and so as their types read them; None if the class has no fields."""
+    found: list[tuple[str, Any, Any]] = []
+    if issubclass(kind, msgspec.Struct):
+        for one in msgspec.structs.fields(kind):
+            if not one.required:
+                default = one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
+                found.append((one.name, one.type, default))
+    elif dataclasses.is_dataclass(kind):
+        types = typing.get_type_hints(kind, include_extras=True)
+        for field in dataclasses.fields(kind):
+            if field.default is not dataclasses.MISSING:
+                found.append((field.name, types[field.name], field.default))
+            elif field.default_factory is not dataclasses.MISSING:
+                found.append((field.name, types[field.name], field.default_factory()))
+    else:
+        return None
+    made: dict[str, tuple[bytes, bytes]] = {}
+    for name, of, default in found:
+        try:
+            codec = Codec(of)
+            made[name] = (canonical(default), canonical(codec.decode(codec.encode(default))))
+        except NotEncodable:
+            continue  # a default that is not of its type: no value is equal to it
+    return made
+
+
+def _fields_of(value: object) -> Sequence[str]:
     """Return the fields of a value whose class is made by dataclasses or attrs; none of any other."""
     kind = type(value)
     found = getattr(kind, "__attrs_attrs__", None) or (
@@ -426,6 +491,31 @@ def asker_of(body: bytes) -> str:
         return ""
 
 
+def digest_of_first(kind: str, first: Event | None) -> str:
+    """Return a digest of a creation, by which two with one key are compared: without fields that have their defaults.
+
+    Args:
+        kind: the stored name of the machine's class.
+        first: the first event, as its class reads it.
+    """
+    return (
+        digest_of(kind, *_EMPTY)
+        if first is None
+        else digest_of(kind, name_of(type(first)), canonical(first, short=True))
+    )
+
+
+def earlier_digests(kind: str, first: Event) -> Iterator[str]:
+    """Yield the digests that earlier releases noted for the same creation: of all fields that the class of the event had then."""
+    name = name_of(type(first))
+    yield digest_of(kind, name, canonical(first))
+    defaults = _defaults_of(type(first)) or {}
+    added = [one for one in reversed(defaults) if canonical(getattr(first, one)) in defaults[one]][:_ADDED]
+    for number in range(1, len(added) + 1):
+        for left in itertools.combinations(added, number):
+            yield digest_of(kind, name, _encoder.encode(_without(first, left, short=False)))
+
+
 def digest_of(kind: str, event: str, body: bytes) -> str:
-    """Return a digest of a class and a first event (`canonical`), by which two creations with one key are compared."""
+    """Return a digest of a class and a first event (`canonical`)."""
     return xxhash.xxh3_128_hexdigest(b"\0".join((kind.encode(), event.encode(), body)))

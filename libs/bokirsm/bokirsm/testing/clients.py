@@ -24,7 +24,7 @@ from bokirsm.machine.declaration import Declaration
 from bokirsm.machine.handling import creation, message
 from bokirsm.machine.machine import Machine
 from bokirsm.machine.refs import Ref, keyed
-from bokirsm.machine.values import Codec, Question, answer_type, canonical, codec_of, digest_of
+from bokirsm.machine.values import Codec, Question, answer_type, codec_of, codec_of_event, digest_of_first
 from bokirsm.model.events import Message, Reply
 from bokirsm.testing.errors import Diverged, Fault
 
@@ -204,7 +204,8 @@ class TestRsm:
             return ref
         ref = keyed(self._run.group, key, near)
         made = creation(ref, declaration, init)
-        digest = digest_of(made.kind, made.event, b"" if init is None else canonical(init))
+        first = None if init is None else codec_of_event(declaration.accepts[made.event]).decode(made.body)
+        digest = digest_of_first(made.kind, first)
         known = self._keyed.setdefault(key, (ref, digest))
         if known[1] != digest:
             raise IdReused(f"expected {key!r} to be created as before, found another class or first event", key=key)

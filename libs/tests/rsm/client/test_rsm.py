@@ -13,8 +13,8 @@ from boki.testing import MemoryCluster
 from boki_common.errors import Conflict, InvalidArgument
 from bokilib import Atomic
 from bokilib.errors import AppendUnknown, AtomicTooLarge, NotEncodable
-from bokirsm import AnswerTimeout, App, IdReused, Ref, WrongCall
-from bokirsm.machine.values import Question
+from bokirsm import AnswerTimeout, App, Event, IdReused, Machine, Ref, State, WrongCall
+from bokirsm.machine.values import Question, canonical, digest_of, digest_of_first
 from libs.tests.conftest import SetClock
 from libs.tests.rsm.conftest import NewHost, NewRsm
 from libs.tests.rsm.words import Best, Counter, Freq, Init, Max, Word
@@ -36,6 +36,50 @@ async def test_a_key_is_one_machine(new_rsm: NewRsm) -> None:
         await other.create(Max, key="c")
     with pytest.raises(InvalidArgument, match="none of them '#'"):
         await rsm.create(Max, key="a#1")
+
+
+class Old(Event, name="Begin"):
+    target: str
+    tries: int = 3
+
+
+class New(Event, name="Begin"):
+    target: str
+    tries: int = 3
+    rate: float = 0
+
+
+class OldJob(Machine[Old], name="Job"):
+    run = State(start=True, ignore=(Event,))
+
+
+class NewJob(Machine[New], name="Job"):
+    run = State(start=True, ignore=(Event,))
+
+
+def of_all_fields(kind: str, first: Event | None) -> str:
+    return digest_of(kind, "Begin", canonical(first))
+
+
+@pytest.mark.parametrize("noted", [digest_of_first, of_all_fields])
+async def test_a_key_is_one_machine_after_a_deploy_that_adds_a_field(
+    new_rsm: NewRsm, noted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The field has a default. An earlier release noted a digest of all fields."""
+    old, new = await new_rsm(App("jobs", [OldJob])), await new_rsm(App("jobs", [NewJob]))
+    with monkeypatch.context() as patch:
+        patch.setattr("bokirsm.client.rsm.digest_of_first", noted)
+        job: Ref[Any] = await old.create(OldJob, Old("x"), key="j")
+    assert await new.create(NewJob, New("x"), key="j") == job == await new.create(NewJob, New("x", 3, 0.0), key="j")
+    for other in (New("x", 4), New("x", rate=0.5), New("y")):
+        with pytest.raises(IdReused, match="take another key"):
+            await new.create(NewJob, other, key="j")
+    job = await new.create(NewJob, New("x", rate=1), key="k")
+    assert await new.create(NewJob, New("x", rate=1.0), key="k") == job
+    with pytest.raises(IdReused):
+        await old.create(OldJob, Old("x"), key="k")
+    job = await new.create(NewJob, New("x"), key="l")
+    assert await old.create(OldJob, Old("x"), key="l") == job, "while the deploy rolls, both ways"
 
 
 async def test_creations_from_two_processes_are_one_machine(new_rsm: NewRsm) -> None:

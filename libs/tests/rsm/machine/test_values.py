@@ -17,7 +17,17 @@ import pytest
 from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
 from bokirsm import Ask, DeclarationError, Event, Ref
-from bokirsm.machine.values import Codec, answer_type, canonical, codec_of, digest_of, encode, is_scalar
+from bokirsm.machine.values import (
+    Codec,
+    answer_type,
+    canonical,
+    codec_of,
+    digest_of,
+    digest_of_first,
+    earlier_digests,
+    encode,
+    is_scalar,
+)
 from libs.tests.rsm.words import Best, Freq, Init, Word
 
 
@@ -210,3 +220,54 @@ def test_a_value_that_its_type_would_cut_is_refused(value: Line, place: str) -> 
 def test_a_value_that_comes_back_equal_is_stored(kind: Any, value: Any) -> None:
     codec = Codec(kind)
     codec.check(codec.encode(value), value)
+
+
+class Pair(msgspec.Struct):
+    a: int
+    b: int = 2
+
+
+class Later(msgspec.Struct):
+    a: int
+    b: int = 2
+    c: list[int] = []
+
+
+class First(Event):
+    to: str
+    tries: int = 3
+
+
+class FirstLater(Event, name="First"):
+    to: str
+    rate: float = 0
+    tries: int = 3
+    more: dict[str, set[int]] = {}  # noqa: RUF012
+    one: Item = msgspec.field(default_factory=lambda: Item("x"))
+
+
+class OfPair(Event):
+    pair: Pair
+
+
+class OfLater(Event, name="OfPair"):
+    pair: Later
+
+
+def test_a_field_that_is_added_with_a_default_leaves_digests_as_they_were() -> None:
+    digest = digest_of_first("M", First("a"))
+    assert digest == digest_of_first("M", First("a", 3)) == digest_of_first("M", FirstLater("a"))
+    assert digest == digest_of_first("M", FirstLater("a", 0.0, more={}, one=Item("x")))
+    assert digest_of_first("M", OfPair(Pair(1))) == digest_of_first("M", OfLater(Later(1, 2, [])))
+    others = [First("b"), First("a", 4), FirstLater("a", 0.5), FirstLater("a", one=Item("y"))]
+    others += [FirstLater("a", more={"a": {1}}), FirstLater("a", tries=0)]
+    assert len({digest, *(digest_of_first("M", one) for one in others)}) == 7
+    assert digest_of_first("M", None) == digest_of("M", "", b"") != digest_of_first("N", None)
+
+
+@pytest.mark.parametrize("tries", [3, 4])
+def test_a_digest_of_all_fields_that_an_earlier_class_had_is_known(tries: int) -> None:
+    old = digest_of("M", "First", canonical(First("a", tries)))
+    assert old in earlier_digests("M", FirstLater("a", tries=tries)) and old in earlier_digests("M", First("a", tries))
+    for other in (First("b", tries), First("a", 5), FirstLater("a", 0.5, tries), FirstLater("a", one=Item("y"))):
+        assert old not in earlier_digests("M", other)
