@@ -387,6 +387,8 @@ class Run:
         assert found is not None and declaration is not None
         state = machine.state if machine.state is not None else MachineState(declaration.kind)
         if found.reaction is Reaction.IGNORE:
+            if self._story is not None:
+                self._story.handles(self.steps, machine.ref, declaration, state, found.work)
             handled = Handled(skip(state, found.work, self._now_ms))
         else:
             if machine.volatile and not machine.is_mock:

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from bokirsm.machine.declaration import Declaration
-from bokirsm.machine.handling import Handled, Work
+from bokirsm.machine.declaration import Declaration, Reaction
+from bokirsm.machine.handling import Handled, Work, reaction
 from bokirsm.machine.refs import Ref
 from bokirsm.model.events import Commit, Message
 from bokirsm.model.machine_state import MachineState
@@ -28,6 +28,7 @@ class Story:
 
     def __init__(self) -> None:
         self.lines: Final[list[str]] = []
+        self._fired = ""
         self._hash: Final = xxhash.xxh3_128()
 
     @property
@@ -46,18 +47,21 @@ class Story:
         self.lines.append(f"       {short(machine)} crashes: its volatile state is lost")
 
     def handles(self, step: int, ref: Ref[Any], declaration: Declaration, state: MachineState, work: Work) -> None:
-        """Note the begin of a handler."""
+        """Note the begin of a handler, or an event that the state of its machine ignores."""
+        self._fired = work.timer
         took = f"{work.event}{value_text(work.body)}" if work.event else ""
         what = "is created" + (f" with {took}" if took else "") if work.creates else f"takes {took}"
         if work.timer:
             what = f"timer {work.timer!r} fires: {took}"
+        if reaction(declaration, state, work) is Reaction.IGNORE:
+            what = f"{what}, and ignores it" if work.timer else f"ignores {took}"
         at = f" in {state.state}" if state.state else ""
         self.lines.append(f"{step:>5}  {ref.name} ({declaration.cls.__name__}{at}) {what}")
 
     def commits(self, handled: Handled, declaration: Declaration | None) -> None:
         """Note what a handler did."""
         self._hash.update(msgspec.msgpack.encode([handled.commit, handled.beside.outputs, handled.loose]))
-        text = effects_text(handled)
+        text = effects_text(handled, self._fired)
         if text and self.lines:
             line = f"{self.lines[-1]}: {text}"
             self.lines[-1] = line if len(line) <= LINE_CHARS else f"{line[: LINE_CHARS - 1]}…"
@@ -74,16 +78,16 @@ def short(machine: str) -> str:
     return machine.split("/", 2)[-1]
 
 
-def effects_text(handled: Handled) -> str:
-    """Return what a handler did, as a line."""
-    found = [commit_text(handled.commit)] + [f"{_message_text(one)} at most once" for one in handled.loose]
+def effects_text(handled: Handled, fired: str = "") -> str:
+    """Return what a handler did, as a line. `fired`: the timer that had fired, and is gone without being cancelled."""
+    found = [commit_text(handled.commit, fired)] + [f"{_message_text(one)} at most once" for one in handled.loose]
     found += [f"emits {one.event}{value_text(one.body)} to {one.plugin}" for one in handled.beside.outputs]
     found += [f"adds {', '.join(type(event).__name__ for event in part.events)}" for part in handled.beside.parts]
     return ", ".join(text for text in found if text)
 
 
-def commit_text(commit: Commit) -> str:
-    """Return what the commit of a handler has, as a line."""
+def commit_text(commit: Commit, fired: str = "") -> str:
+    """Return what the commit of a handler has, as a line. `fired`: as for `effects_text`."""
     found = [f"enters {commit.state}"] if commit.state is not None else []
     found += [f"{name} = {value_text(value)}" for name, value in commit.registers.items()]
     for table, rows in commit.keys.items():
@@ -94,7 +98,11 @@ def commit_text(commit: Commit) -> str:
         f"answers {value_text(one.body)}" if one.outcome == "answer" else f"{one.outcome}: {value_text(one.body)}"
         for one in commit.replies
     ]
-    found += [f"cancels {one.name}" if one.is_removal else f"sets timer {one.name!r}" for one in commit.timers]
+    for one in commit.timers:
+        if not one.is_removal:
+            found.append(f"sets timer {one.name!r}")
+        elif one.name != fired:
+            found.append(f"cancels {one.name}")
     return ", ".join([*found, "halts"] if commit.halted else found)
 
 

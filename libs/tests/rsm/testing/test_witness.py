@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from boki_common.errors import InvalidArgument
+from bokirsm import App, Event, Machine, Register, State
 from bokirsm.testing import (
     Diverged,
     Limits,
@@ -96,3 +97,53 @@ def test_a_witness_of_a_later_version_is_refused() -> None:
 
 def test_decisions_of_a_witness_are_typed() -> None:
     assert all(isinstance(one, Decision) for one in found(shrink_s=0).script)
+
+
+class Held(Event):
+    seat: int
+
+
+class Expired(Event):
+    pass
+
+
+class Booking(Machine[Held | Expired]):
+    late: Register[bool] = Register(False)
+    run, over = State(start=True), State(ignore=(Held, Expired))
+
+    @run.entry
+    def begin(self) -> None:
+        self.after(1, Expired())
+        self.after(2, Expired(), name="again")
+
+    @run.on(Expired)
+    def give_up(self, e: Expired) -> None:
+        self.late = True
+        self.jump(self.over)
+
+    @run.on(Held)
+    def hold(self, e: Held) -> None:
+        self.halt()
+
+
+class NeverLate(Monitor):
+    def ended(self) -> None:
+        assert not any(one.late for one in self.machines(Booking)), "a booking was late"
+
+
+async def books(rsm: TestRsm) -> None:
+    booking = await rsm.create(Booking, key="c")
+    await rsm.send(booking, Held(7))
+
+
+def test_the_story_of_a_run_has_a_line_for_each_step() -> None:
+    """An event that a machine ignores has one, and a timer that fired is not called cancelled."""
+    program = Program(App("b", [Booking]), books, [NeverLate])
+    witness = run_tests(program, Limits(500, 600, shrink_s=60), seed=1).witness
+    assert witness is not None
+    lines = replay(program, witness).story.lines
+    assert [int(line.split()[0]) for line in lines] == list(range(1, witness.steps + 1))
+    texts = [line[7:] for line in lines]
+    assert 'c (Booking in over) ignores Held{"seat":7}' in texts
+    assert "c (Booking in over) timer 'again' fires: Expired{}, and ignores it" in texts
+    assert "c (Booking in run) timer 'Expired' fires: Expired{}: enters over, late = true" in texts
