@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from bokiflow.history.instance_state import InstanceState, LockWait, Status, status_of
 from bokiflow.model import flow_events as events
 from bokiflow.model import schedule_rules
-from bokiflow.model.delivery_order import Own, RecordedEvents, in_order, start_ms
+from bokiflow.model.delivery_order import Own, RecordedEvents, counts_uniques, in_order, start_ms
 from bokiflow.model.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.model.outcomes import Outcome
 
@@ -237,7 +237,7 @@ class _Reader:
             self.spans.append(Span(kind, event.topic, event.key, now_ms, now_ms, child=event.to))
         elif isinstance(event, events.Emitted):
             self.spans.append(Span("emit", event.topic, event.key, now_ms, now_ms, value=event.value))
-        else:
+        elif not counts_uniques(event):
             self.spans.append(Span("patch", event.name, event.key, now_ms, now_ms))
 
 

@@ -178,6 +178,7 @@ class Flow:
             group=self.group,
             attributes=records.check_attributes(attributes),
             traceparent=records.check_text("a trace parent", traceparent),
+            own_uniques=True,
         )
 
     async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:

@@ -63,7 +63,9 @@ async def _terminate_once(log: Log, id: str, reason: str) -> bool:
         await _end(log, place, state, reason)
         return True
     blocked = f"{TERMINATED}: {reason}"[:REASON_CHARS]
-    claimed = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=blocked)
+    claimed = Claimed(
+        *(id, "", 0, there.start, there.name, there.digest, there.group), blocked=blocked, own_uniques=state.own_uniques
+    )
     await log.append(records.claim(place, claimed, state.claim, None), settle=True)
     return False
 

@@ -81,7 +81,7 @@ class CheckpointRequests:
             self._requested = asyncio.get_running_loop().create_future()
         return self._requested
 
-    async def append(self) -> tuple[int, History] | None:
+    async def append(self, *, own_uniques: bool) -> tuple[int, History] | None:
         """Append a checkpoint, while no other record of the workflow is under way.
 
         Returns:
@@ -90,7 +90,7 @@ class CheckpointRequests:
         builder = self._builder
         try:
             return await history_checkpoint.append_checkpoint(
-                self._host.log, builder.place, builder.held, self._host.name
+                *(self._host.log, builder.place, builder.held, self._host.name), own_uniques=own_uniques
             )
         except (Conflict, Trimmed):
             return None
@@ -164,6 +164,7 @@ class Executor:
         position: int,
         *,
         tells_waiting: bool = False,
+        own_uniques: bool = False,
     ) -> None:
         """Prepare to run a workflow; `begin` runs it.
 
@@ -174,12 +175,14 @@ class Executor:
             claim: the seqnum of the claim.
             position: the seqnum up to which the history was read.
             tells_waiting: record `Waits` the first time that nothing of the workflow is under way.
+            own_uniques: as the claim has it.
         """
         self.id: Final = history.started.id
         self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
         self._host = host
         self._start: Final = history.start
+        self._own_uniques: Final = own_uniques
         self._set_up_instance()
         place = records.InstanceStreams(self.id, history.started.group)
         self._builder: Final = RecordBuilder(host, place, claim, history.start)
@@ -369,7 +372,8 @@ class Executor:
     def _begin_operation(self) -> None:
         while self._operation is None and not self._stopped:
             if self._checkpoints.pending and not self._ending:
-                self._operate(self._checkpoints.append, self._checkpointed)
+                append = partial(self._checkpoints.append, own_uniques=self._own_uniques)
+                self._operate(append, self._checkpointed)
                 return
             batch = self._batcher.next()
             if batch is None:
@@ -617,6 +621,7 @@ class Executor:
         guard = None if watch is None else lambda call: watch.run(call, self._report_stuck, self._report_still_stuck)
         self.instance.watch(guard, self._block_when_recorded)
         self.instance.log, self.instance.start = self._host.log, self._start
+        self.instance.own_uniques = self._own_uniques
 
     def _report_stuck(self, stack: str) -> None:
         """Report that the code blocks the event loop. Called by the watching thread."""

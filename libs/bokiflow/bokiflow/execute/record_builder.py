@@ -270,6 +270,7 @@ def _child(instance: Instance, event: events.Invoked, child_start: ChildStart, s
         within=child_start.within,
         due_ms=child_start.due_ms,
         attributes=dict(child_start.attributes),
+        own_uniques=True,
     )
     if child_start.detached:
         return started

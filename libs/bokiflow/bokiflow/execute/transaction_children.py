@@ -299,6 +299,7 @@ class TransactionChildren:
             traceparent=self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
             age=self._age,
             within=EnclosingTransaction(context),
+            own_uniques=True,
         )
         noted = Attempted(parent.id, key, self._attempt, id, child.name, child.at_ms)
         try:

@@ -24,7 +24,7 @@ from boki_common.limits import RECORD_TAGS
 from bokiflow.errors import IdReused
 from bokiflow.history import history_checkpoint, inspection
 from bokiflow.model import history_fold, records
-from bokiflow.model.delivery_order import OrderedEvent, RecordedEvents, in_order
+from bokiflow.model.delivery_order import OrderedEvent, RecordedEvents, counts_uniques, in_order
 from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
@@ -88,9 +88,12 @@ def forked(history: History, started: Started, before: str | None) -> History:
             expected=key,
         )
     records = [_as_record(one, number, started.id) for number, one in enumerate(kept, 1)]
+    own_uniques = any(counts_uniques(event) for one in history.records for event in one.own)
     names = _names(history, sum(not isinstance(one.event, PASSED) for one in kept))
     cursors = _cursors(history, kept)
-    started = msgspec.structs.replace(started, origin=history.started.id, names=names, cursors=cursors)
+    started = msgspec.structs.replace(
+        started, origin=history.started.id, names=names, cursors=cursors, own_uniques=own_uniques
+    )
     restarted = history.restarted
     if restarted is not None:
         begins = msgspec.structs.replace(started, args=restarted.started.args)

@@ -31,13 +31,20 @@ def checkpoint_parts(streams: records.InstanceStreams, history: History, covers:
 
 
 async def append_checkpoint(
-    log: Log, streams: records.InstanceStreams, held: Mapping[str, int | None], owner: str, blocked: str = ""
+    log: Log,
+    streams: records.InstanceStreams,
+    held: Mapping[str, int | None],
+    owner: str,
+    blocked: str = "",
+    *,
+    own_uniques: bool,
 ) -> tuple[int, History]:
     """Append a checkpoint of a workflow that has no append in flight, with a claim.
 
     Args:
         held: the claims that the records expect.
         owner: the worker that runs the workflow; "" if it is blocked.
+        own_uniques: as the claim that this one replaces has it.
 
     Returns:
         The new claim, and the history that the checkpoint covers.
@@ -58,6 +65,7 @@ async def append_checkpoint(
         started.group,
         started.attributes,
         blocked,
+        own_uniques=own_uniques,
     )
     *others, last = checkpoint_parts(streams, history, covers)
     for part in others:

@@ -23,7 +23,7 @@ from bokiflow.history.instance_state import (
 from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
-from bokiflow.model.delivery_order import RecordedEvents, begun, locks_of, recorded_events, start_ms
+from bokiflow.model.delivery_order import RecordedEvents, begun, counts_uniques, locks_of, recorded_events, start_ms
 from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
@@ -542,9 +542,18 @@ async def locks_as_of(log: Log, records: Sequence[RecordedEvents]) -> tuple[tupl
 
 
 async def done(log: Log, id: str) -> list[Done]:
-    """Return the events of a workflow since its start or last restart, in the order of the log. Raises Trimmed."""
+    """Return the events of a workflow since its start or last restart, in the order of the log; not Boki's own patches.
+
+    Raises:
+        Trimmed: the history is not kept any more.
+    """
     found = await whole_history(log, id)
-    done = [_done(one.seqnum, one.time_ms, event) for one in found.records for event in (*one.own, *one.incoming)]
+    done = [
+        _done(one.seqnum, one.time_ms, event)
+        for one in found.records
+        for event in (*one.own, *one.incoming)
+        if not counts_uniques(event)
+    ]
     state = await newest(log, id)
     if state is not None and state.ended is not None and state.ended.start == found.start:
         done.append(_done(state.claim, state.ended.at_ms, state.ended))

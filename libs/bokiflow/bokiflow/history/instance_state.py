@@ -156,6 +156,11 @@ class InstanceState(NamedTuple):
         return self.newest.pause_ms if isinstance(self.newest, Claimed) else 0
 
     @property
+    def own_uniques(self) -> bool:
+        """True if no program ran the workflow that counts calls of `unique` together with others."""
+        return isinstance(self.newest, Started | Claimed) and self.newest.own_uniques
+
+    @property
     def start(self) -> int:
         """Seqnum of the Started; 0 if the newest event is of an older program, which does not name it."""
         if isinstance(self.newest, Started):

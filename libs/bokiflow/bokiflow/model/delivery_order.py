@@ -18,6 +18,7 @@ from bokiflow.model.flow_events import (
     EFFECTS,
     INCOMING,
     NOTES,
+    OWN_UNIQUES,
     Abandoned,
     AnyFlowEvent,
     Attempted,
@@ -27,6 +28,7 @@ from bokiflow.model.flow_events import (
     Incoming,
     Locked,
     Note,
+    Patched,
     Queued,
     Started,
     Stepped,
@@ -74,6 +76,11 @@ def recorded_events(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFl
         elif isinstance(event, Started):
             started = begun(event, time_ms)
     return RecordedEvents(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)
+
+
+def counts_uniques(event: object) -> bool:
+    """Return whether an event is the patch `OWN_UNIQUES`, which is not the code's."""
+    return isinstance(event, Patched) and event.name == OWN_UNIQUES
 
 
 def begun(started: Started, time_ms: int) -> Started:

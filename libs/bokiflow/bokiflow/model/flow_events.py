@@ -57,6 +57,8 @@ class Started(Event, tag="flow.start", frozen=True):
         due_ms: the time of the firing that a schedule started (forks keep it); 0 for other workflows.
         forked_ms: when a fork was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in the record that starts the
             fork, whose time it is (`delivery_order.begun`), and in checkpoints of older programs.
+        own_uniques: the code may count its calls of `unique` by themselves (`OWN_UNIQUES`), since no older program ran it. A claim
+            repeats it; one of an older program, which may have given away keys of the older kind, does not.
     """
 
     id: str
@@ -78,6 +80,7 @@ class Started(Event, tag="flow.start", frozen=True):
     cursors: tuple[int, ...] = ()
     due_ms: int = 0
     forked_ms: int = 0
+    own_uniques: bool = False
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
@@ -103,6 +106,7 @@ class Claimed(Event, tag="flow.claim", frozen=True):
     blocked: str = ""
     vain: int = 0
     pause_ms: int = 0
+    own_uniques: bool = False
 
 
 class Ended(Event, tag="flow.done", frozen=True):
@@ -314,6 +318,11 @@ class Patched(Event, tag="flow.patch", frozen=True):
     deprecated: bool = False
 
 
+OWN_UNIQUES: Final = "unique numbers are counted by themselves"
+"""Patch by which steps that a deploy puts before a call of `unique` do not change its number. Older programs count both together, and
+are blocked by the patch before they give a system another key than the one that it knows."""
+
+
 class Unlocked(Event, tag="flow.unlocked", frozen=True):
     """The release of a lock, or of a place in its queue. `key` is the key of the call that asked for the lock, `name` the lock's name."""
 
@@ -465,6 +474,7 @@ NOTES: Final = (Sleeping, Attempted, Abandoned, Withdrawn)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 PASSED: Final = tuple(one for one in (*DELIVERED, *EFFECTS, *NOTES) if str(one.__struct_config__.tag).endswith("?"))
 """Events in a workflow's own records that older programs skip. Positions in a history do not count them."""
+
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(
     "flow",

@@ -80,18 +80,20 @@ class TaskPath:
 
         - The root task is `0`. The k-th task that task `p` makes is `p/k`, counted from 1.
         - The task that closes the k-th async generator which task `p` left half-way is `p/closek`.
-    - The n-th call in a task (a step, child, timer, receipt of a signal, random number) has the key `path:n`.
+    - The n-th call in a task (a step, child, timer, receipt of a signal) has the key `path:n`.
+    - The n-th unique or random number in a task has the key `path:u<n>`, whatever calls are before it.
         - A task that stands for its maker (that of `asyncio.wait_for` in Python 3.11) shares the name and the counters of its maker.
         - After a restart names begin with `r<run>/`, so no run repeats a name of an earlier one.
     """
 
-    __slots__ = ("calls", "left", "path", "tasks")
+    __slots__ = ("calls", "left", "path", "tasks", "uniques")
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
         self.tasks = 0
         self.calls = 0
         self.left = 0
+        self.uniques = 0
 
     @classmethod
     def root(cls, run: int = 0) -> TaskPath:
@@ -112,6 +114,11 @@ class TaskPath:
         """Return the key of the next call in this task."""
         self.calls += 1
         return f"{self.path}:{self.calls}"
+
+    def unique_key(self) -> str:
+        """Return the key of the next unique number in this task."""
+        self.uniques += 1
+        return f"{self.path}:u{self.uniques}"
 
 
 class FlowFuture(asyncio.Future[T]):
@@ -318,6 +325,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
 
     def next_key(self) -> str:
         """Return the key of a call that the current task makes."""
+        return self._task_path().key()
+
+    def next_unique_key(self) -> str:
+        """Return the key of a unique number that the current task asks for."""
+        return self._task_path().unique_key()
+
+    def _task_path(self) -> TaskPath:
         task = asyncio.current_task(self)
         if not isinstance(task, FlowTask):
             raise self.fail(
@@ -326,7 +340,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
                     "call it in a coroutine that is awaited, and close generators with contextlib.aclosing"
                 )
             )
-        return task.flow_path.key()
+        return task.flow_path
 
     def fail(self, error: NonDeterminism) -> NonDeterminism:
         """Note that the code cannot continue, and return the error, which the caller raises."""

@@ -163,7 +163,11 @@ def due_ms() -> int | None:
 
 
 def unique() -> str:
-    """Return 32 hexadecimal digits, which differ for each call and are the same in each replay."""
+    """Return 32 hexadecimal digits, which differ for each call and are the same in each replay.
+
+    A step that a deploy puts before the call, by `patched`, does not change them. A further call of `unique` or `random` before it does,
+    and so does a further task. `f"{workflow_id()}/charge"` is a key that no deploy changes.
+    """
     return _instance().unique()
 
 

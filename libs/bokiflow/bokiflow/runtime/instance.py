@@ -30,7 +30,7 @@ from bokiflow.cancellation import RestartRequested, WorkflowCancelled, restart_o
 from bokiflow.errors import SET_UP, NonDeterminism
 from bokiflow.model import flow_events as events
 from bokiflow.model.delivery_order import OrderedEvent, Own
-from bokiflow.model.flow_events import Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
+from bokiflow.model.flow_events import OWN_UNIQUES, Begun, Effect, EnclosingTransaction, Incoming, Restarted, Started
 from bokiflow.model.outcomes import (
     CANCELLED_OUTCOME,
     THE_ARGUMENTS,
@@ -159,6 +159,7 @@ class Instance:
         is_replayed: events of the history are being delivered.
         log: the log of the worker that runs it.
         start: the seqnum of its beginning; 0 if no worker runs it.
+        own_uniques: as the claim has it (`flow_events.Started`).
         begun: keys of steps that run at most once and whose begin is recorded.
         withdrawn: keys of such steps whose body did not begin after all.
     """
@@ -177,6 +178,7 @@ class Instance:
         self.fault: Exception | None = None
         self.log: Log | None = None
         self.start = 0
+        self.own_uniques = started.own_uniques
         self.begun: set[str] = set()
         self.withdrawn: set[str] = set()
         self.pending: dict[str, PendingCall] = {}
@@ -347,7 +349,7 @@ class Instance:
             if isinstance(one[0], events.Patched) and one[0].name == recorded.name:
                 self.effects.remove(one)
                 return True
-        return recorded.deprecated
+        return recorded.deprecated or recorded.name == OWN_UNIQUES
 
     def _withdraw(self, noted: events.Withdrawn) -> None:
         now, before = (self.begun, self.withdrawn) if noted.again else (self.withdrawn, self.begun)
@@ -703,7 +705,21 @@ class Instance:
         )
 
     def unique(self) -> str:
-        return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{self._loop.next_key()}".encode())
+        key = self._loop.next_unique_key() if self._counts_uniques() else self._loop.next_key()
+        return self._derived(key)
+
+    def unique_of_call(self) -> str:
+        """Return a unique number that is counted with the calls, for one that goes with its time, which a step before it changes too."""
+        return self._derived(self._loop.next_key())
+
+    def _derived(self, key: str) -> str:
+        return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{key}".encode())
+
+    def _counts_uniques(self) -> bool:
+        """Return whether unique numbers have counters of their own; not if an older program may have given some away."""
+        if not self.own_uniques:
+            self._patches.setdefault(OWN_UNIQUES, False)
+        return self.patched(OWN_UNIQUES)
 
     def random(self) -> float:
         return (int(self.unique()[:16], 16) >> 11) * _UNIT

@@ -172,7 +172,7 @@ async def change(
     id, start, name = (
         instance.id,
         instance.start,
-        Name(opened.token, instance.id, instance.now_ms, instance.unique()).text,
+        Name(opened.token, instance.id, instance.now_ms, instance.unique_of_call()).text,
     )
     places = names_of(body), names_of(instance.workflow.function)
     one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options), places)

@@ -83,7 +83,9 @@ class TakeoverHost(Protocol):
     def runs(self, id: str) -> bool:
         """Return True if a workflow runs here or is being claimed."""
 
-    def run(self, history: History, workflow: Workflow[..., object], claim: int, *, tells_waiting: bool) -> None:
+    def run(
+        self, history: History, workflow: Workflow[..., object], claim: int, *, tells_waiting: bool, own_uniques: bool
+    ) -> None:
         """Run a claimed workflow. `tells_waiting`: it records once that it only waits, which returns its count of begins in vain to 0."""
 
     def set_aside(self, id: str, error: Exception) -> None:
@@ -271,7 +273,10 @@ class Takeover:
                 return
             pause_ms = held_back.pause_ms(id, state.claim, vain, self._peers.lease_s)
             claimed = Claimed(
-                *(id, host.name, 0, call.start, call.name, call.digest, call.group), vain=vain, pause_ms=pause_ms
+                *(id, host.name, 0, call.start, call.name, call.digest, call.group),
+                vain=vain,
+                pause_ms=pause_ms,
+                own_uniques=state.own_uniques,
             )
             lacking = self._lacking(call.name)
             if lacking is not None and not owned:
@@ -290,18 +295,18 @@ class Takeover:
                     host.lost(place.partition, partition_claim)
                     return
         if lacking is None:
-            await self._begin_claimed(id, seqnum, tells_waiting=vain > held_back.AT_ONCE)
+            await self._begin_claimed(id, seqnum, tells_waiting=vain > held_back.AT_ONCE, own_uniques=state.own_uniques)
         else:
             carried_ms = await self._oldest_ms(id)
             self.others.pop(id, None)
             self._resumed.discard(id)
             self._put_aside(id, lacking, carried_ms)
 
-    async def _begin_claimed(self, id: str, claim: int, *, tells_waiting: bool) -> None:
+    async def _begin_claimed(self, id: str, claim: int, *, tells_waiting: bool, own_uniques: bool) -> None:
         """Run a workflow that was just claimed; block it if this program cannot read its history."""
         try:
             history = await inspection.history(self._host.log, id, claim)
-            self.begin(history, claim, tells_waiting=tells_waiting)
+            self.begin(history, claim, tells_waiting=tells_waiting, own_uniques=own_uniques)
         except Exception as error:
             if isinstance(error, BokiError) and not isinstance(error, inspection.UNREADABLE):
                 raise
@@ -393,8 +398,13 @@ class Takeover:
         self._host.ended(place.id, ended)
         return True
 
-    def begin(self, history: History, claim: int, *, tells_waiting: bool = False) -> None:
-        """Run a workflow under a claim of this worker, or set it aside if this program lacks it."""
+    def begin(
+        self, history: History, claim: int, *, tells_waiting: bool = False, own_uniques: bool | None = None
+    ) -> None:
+        """Run a workflow under a claim of this worker, or set it aside if this program lacks it.
+
+        `own_uniques` is that of the claim; None for that of the start.
+        """
         id, name = history.started.id, history.started.name
         lacking = self._lacking(name)
         if lacking is not None:
@@ -404,7 +414,8 @@ class Takeover:
         self.others.pop(id, None)
         self.aside.pop(id, None)
         self._resumed.discard(id)
-        self._host.run(history, self._app.find(name), claim, tells_waiting=tells_waiting)
+        own = history.started.own_uniques if own_uniques is None else own_uniques
+        self._host.run(history, self._app.find(name), claim, tells_waiting=tells_waiting, own_uniques=own)
 
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
         """Set aside a workflow that this worker claimed and cannot run."""
@@ -463,7 +474,11 @@ async def record_blocked(opened: Log, place: records.InstanceStreams, error: Exc
     call = None if state is None else await inspection.started_call(opened, place.id, state)
     if state is None or call is None or state.claim != claim:
         return
-    given_up = Claimed(place.id, "", 0, call.start, call.name, call.digest, call.group, blocked=reason(error))
+    given_up = Claimed(
+        *(place.id, "", 0, call.start, call.name, call.digest, call.group),
+        blocked=reason(error),
+        own_uniques=state.own_uniques,
+    )
     try:
         await opened.append(records.claim(place, given_up, claim, None), settle=True)
     except Conflict:

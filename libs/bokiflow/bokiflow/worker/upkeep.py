@@ -146,7 +146,7 @@ class Upkeep:
         place = records.InstanceStreams(id, self._group)
         try:
             claim, history = await history_checkpoint.append_checkpoint(
-                self._log, place, {place.fence: state.claim}, "", state.blocked
+                self._log, place, {place.fence: state.claim}, "", state.blocked, own_uniques=state.own_uniques
             )
         except (Conflict, Trimmed):
             return False

@@ -566,11 +566,15 @@ class Worker:
         if self._open and not self.finishing:
             self._takeover.claim_soon(id)
 
-    def run(self, history: History, workflow: Workflow[..., Any], claim: int, *, tells_waiting: bool) -> None:
+    def run(
+        self, history: History, workflow: Workflow[..., Any], claim: int, *, tells_waiting: bool, own_uniques: bool
+    ) -> None:
         """Run a claimed workflow."""
         id = history.started.id
         self.spans.begin(history.started, takeover=claim != history.start)
-        executor = self._executors[id] = Executor(self, history, workflow, claim, claim, tells_waiting=tells_waiting)
+        executor = self._executors[id] = Executor(
+            self, history, workflow, claim, claim, tells_waiting=tells_waiting, own_uniques=own_uniques
+        )
         executor.begin(history.records)
         for seqnum, time_ms, incoming in self._takeover.take_buffered(id):
             executor.receive(seqnum, time_ms, incoming)
