@@ -13,7 +13,7 @@ All times are by the log's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -44,7 +44,7 @@ class Histories(NamedTuple):
         failed_ms: milliseconds for workflows that failed.
         rewritten_bytes: bytes that a worker rewrites in the life of a term, at most; further histories are trimmed early.
         bytes: bytes of histories that a worker keeps in its partitions before it rewrites them, at most; beyond them the oldest are
-            trimmed early.
+            trimmed early (`beyond`).
     """
 
     ms: int = AGES.carry_ms
@@ -54,8 +54,7 @@ class Histories(NamedTuple):
 
     def kept_ms(self, ended: Ended) -> int:
         """Return for how long the history of a workflow is kept after its end."""
-        outcome = ended.outcome
-        return self.ms if outcome.error is None or outcome.cancelled else self.failed_ms
+        return self.failed_ms if has_failed(ended) else self.ms
 
 
 HISTORIES: Final = Histories()
@@ -84,7 +83,7 @@ class EndedWorkflow(NamedTuple):
 
 
 class _Minute(NamedTuple):
-    """Histories of workflows of a partition that ended within a minute.
+    """Histories of workflows of a partition that failed, or that did not, within a minute.
 
     Attributes:
         bytes: their size.
@@ -97,6 +96,20 @@ class _Minute(NamedTuple):
     last: int
 
 
+class Excess(NamedTuple):
+    """The oldest histories of one kind that do not fit into a bound.
+
+    Attributes:
+        failed: they are of workflows that failed.
+        minute: the minute, since 1970, of the newest of them. All of older minutes are trimmed.
+        bytes: the bytes to trim of this minute, oldest first.
+    """
+
+    failed: bool
+    minute: int
+    bytes: int
+
+
 class Measured:
     """Sizes of a partition's histories that are kept and not yet rewritten, by the minute in which their workflows ended.
 
@@ -106,41 +119,76 @@ class Measured:
 
     def __init__(self) -> None:
         self.last = 0
-        self._minutes: dict[int, _Minute] = {}
+        self._minutes: Final[dict[bool, dict[int, _Minute]]] = {False: {}, True: {}}
+        """By whether the workflows failed."""
 
     def ended(self, one: EndedWorkflow) -> None:
         """Count the history of a workflow, by the record of its end."""
         if one.time_ms == one.done_ms:  # otherwise the end is repeated, and the history was rewritten or trimmed
-            minute = one.done_ms // MINUTE_MS
-            known = self._minutes.get(minute, _Minute(0, one.seqnum, one.seqnum))
-            self._minutes[minute] = _Minute(known.bytes + one.ended.history_bytes, known.first, one.seqnum)
+            minutes, minute = self._minutes[has_failed(one.ended)], one.done_ms // MINUTE_MS
+            known = minutes.get(minute, _Minute(0, one.seqnum, one.seqnum))
+            minutes[minute] = _Minute(known.bytes + one.ended.history_bytes, known.first, one.seqnum)
 
-    def by_minute(self) -> dict[int, int]:
+    def by_minute(self, *, failed: bool) -> dict[int, int]:
         """Return the bytes of histories by minutes since 1970."""
-        return {minute: found.bytes for minute, found in self._minutes.items()}
+        return {minute: found.bytes for minute, found in self._minutes[failed].items()}
 
-    def cut(self, since_ms: int) -> tuple[int, int] | None:
-        """Remove the histories of workflows that ended before a time.
+    def forget(self, before: int, *, failed: bool) -> None:
+        """Remove the histories of one kind of workflows that ended before a minute."""
+        minutes = self._minutes[failed]
+        for minute in [one for one in minutes if one < before]:
+            del minutes[minute]
 
-        Returns:
-            The first and the last seqnum of these ends; None if there are none.
-        """
-        gone = [self._minutes.pop(one) for one in sorted(self._minutes) if (one + 1) * MINUTE_MS <= since_ms]
-        return (gone[0].first, gone[-1].last) if gone else None
+    def ends_of(self, excess: Excess) -> tuple[int, int] | None:
+        """Return the first and the last seqnum of ends whose histories may have to be trimmed; None if there are none."""
+        found = [one for minute, one in self._minutes[excess.failed].items() if minute <= excess.minute]
+        span = (min(one.first for one in found), max(one.last for one in found)) if found else (1, 0)
+        return span if span[0] <= span[1] else None
+
+    def has(self, one: EndedWorkflow, excess: Excess) -> bool:
+        """Return whether the history of a workflow may have to be trimmed: it is counted, of this kind, and old enough."""
+        if one.time_ms != one.done_ms or has_failed(one.ended) is not excess.failed:
+            return False
+        minute = one.done_ms // MINUTE_MS
+        counted = self._minutes[excess.failed].get(minute)
+        return minute <= excess.minute and counted is not None and one.seqnum >= counted.first
+
+    def trimmed(self, several: Sequence[EndedWorkflow]) -> None:
+        """Remove the oldest histories of a minute and a kind: all of one record."""
+        one = several[0]
+        minutes, minute = self._minutes[has_failed(one.ended)], one.done_ms // MINUTE_MS
+        known = minutes[minute]
+        left = known.bytes - sum(each.ended.history_bytes for each in several)
+        minutes[minute] = _Minute(left, one.seqnum + 1, known.last)
 
 
-def kept_since(several: Iterable[Measured], most_bytes: int) -> int:
-    """Return the time since which the histories of ended workflows fit into a bound, in milliseconds; 0 if all of them fit."""
-    minutes: dict[int, int] = {}
+def has_failed(ended: Ended) -> bool:
+    """Return whether a workflow failed: it did not return, and was not cancelled."""
+    return ended.outcome.error is not None and not ended.outcome.cancelled
+
+
+def beyond(several: Iterable[Measured], most_bytes: int) -> list[Excess]:
+    """Return the oldest histories that do not fit into a bound, at most one for each kind.
+
+    Workflows that failed and those that did not have half of it each, and what the others leave of their half: histories of many that
+    return do not take the place of those that failed, which people look for, and the other way round.
+    """
+    kinds: dict[bool, dict[int, int]] = {False: {}, True: {}}
     for one in several:
-        for minute, size in one.by_minute().items():
-            minutes[minute] = minutes.get(minute, 0) + size
-    total = 0
-    for minute in sorted(minutes, reverse=True):
-        total += minutes[minute]
-        if total > most_bytes:
-            return (minute + 1) * MINUTE_MS
-    return 0
+        for failed, minutes in kinds.items():
+            for minute, size in one.by_minute(failed=failed).items():
+                minutes[minute] = minutes.get(minute, 0) + size
+    totals = {failed: sum(minutes.values()) for failed, minutes in kinds.items()}
+    found = []
+    for failed, minutes in kinds.items():
+        left = totals[failed] - (most_bytes - min(totals[not failed], most_bytes // 2))
+        for minute in sorted(minutes):
+            if left <= 0:
+                break
+            if left <= minutes[minute]:
+                found.append(Excess(failed, minute, left))
+            left -= minutes[minute]
+    return found
 
 
 class FenceContent(NamedTuple):

@@ -43,6 +43,7 @@ from bokiflow.retention.collect_rules import (
     AGES,
     HISTORIES,
     EndedWorkflow,
+    Excess,
     FenceContent,
     Histories,
     Measured,
@@ -177,6 +178,8 @@ class Collector:
         self._group: Final = group
         self._trimmer: Final = Trimmer(opened.book)
         self._measured: Final[dict[int, Measured]] = {}
+        self._told = False
+        """A warning has said that histories are trimmed early."""
         self._ended: Final[dict[int, int]] = {}
         """The place up to which `_trim_histories` has read the ends of each partition."""
         self._folds: Final[dict[int, PartitionFold]] = {}
@@ -258,8 +261,8 @@ class Collector:
             del self._measured[partition]  # another worker owns it
         by_place: dict[int, list[int]] = {}
         for partition in partitions:
-            last = max(self._measured.setdefault(partition, Measured()).last, self._ended.get(partition, 0))
-            by_place.setdefault(last, []).append(partition)
+            measured = self._measured.setdefault(partition, Measured())
+            by_place.setdefault(measured.last, []).append(partition)
         for last, some in by_place.items():
             streams = {tags.flow_done(self._group, one): one for one in some}
             async for record, events in self._read(streams, last + 1, place):
@@ -268,25 +271,54 @@ class Collector:
             for partition in some:
                 self._measured[partition].last = place
         for measured in self._measured.values():
-            measured.cut(now_ms - self.ages.carry_ms)  # trimmed by age, or rewritten within a bound of its own
-        since_ms, count = rules.kept_since(self._measured.values(), self._histories.bytes), 0
-        for partition, measured in self._measured.items():
-            gone = measured.cut(since_ms)
-            if gone is None:
-                continue
-            async for record, events in self._read(
-                {tags.flow_done(self._group, partition): partition}, gone[0], gone[1]
-            ):
-                for one in self._over_in(record, events, [partition]):
-                    if one.time_ms == one.done_ms and one.done_ms < since_ms:
-                        self._trim_history(one, record.seqnum + 1)
-                        count += 1
-                if len(self._trimmer) >= STREAMS:
-                    await self._trimmer.flush()
+            for failed, kept_ms in ((False, self._histories.ms), (True, self._histories.failed_ms)):
+                # Trimmed by age, or rewritten within a bound of its own.
+                oldest_ms = now_ms - min(kept_ms, self.ages.carry_ms)
+                measured.forget(oldest_ms // rules.MINUTE_MS, failed=failed)
+        count = 0
+        for excess in rules.beyond(self._measured.values(), self._histories.bytes):
+            count += await self._trim_excess(excess)
         await self._trimmer.flush()
         if count:
-            log.info("histories trimmed early: beyond the bound in bytes", histories=count, bytes=self._histories.bytes)
+            self._tell_beyond_bound(count)
         return count
+
+    async def _trim_excess(self, excess: Excess) -> int:
+        """Trim the oldest histories of one kind; return how many."""
+        spans = {at: span for at, one in self._measured.items() if (span := one.ends_of(excess)) is not None}
+        streams = {tags.flow_done(self._group, partition): partition for partition in spans}
+        if not spans:
+            return 0
+        first, last = min(span[0] for span in spans.values()), max(span[1] for span in spans.values())
+        left, count, reached = excess.bytes, 0, excess.minute + 1
+        async for record, events in self._read(streams, first, last):
+            ended = self._over_in(record, events, list(spans))
+            several = [one for one in ended if self._measured[one.partition].has(one, excess)]
+            if several and several[0].done_ms // rules.MINUTE_MS == excess.minute:
+                if left <= 0:
+                    reached = excess.minute
+                    break
+                left -= sum(one.ended.history_bytes for one in several)
+            for one in several:
+                self._trim_history(one, record.seqnum + 1)
+            for partition in {one.partition: None for one in several}:
+                self._measured[partition].trimmed([one for one in several if one.partition == partition])
+            count += len(several)
+            if len(self._trimmer) >= STREAMS:
+                await self._trimmer.flush()
+        for measured in self._measured.values():
+            measured.forget(reached, failed=excess.failed)
+        return count
+
+    def _tell_beyond_bound(self, count: int) -> None:
+        """Log that histories are trimmed early: as a warning the first time."""
+        tell, self._told = log.info if self._told else log.warning, True
+        tell(
+            "histories trimmed early: more ended than fit the bound; their steps are not listed any more, results stay; "
+            "a worker takes history_bytes=",
+            histories=count,
+            bytes=self._histories.bytes,
+        )
 
     def _trim_history(self, one: EndedWorkflow, keep: int) -> None:
         self._trimmer.add(tags.flow_history(one.id), keep)

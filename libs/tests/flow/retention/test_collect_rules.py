@@ -9,7 +9,15 @@ from bokiflow.history.instance_state import status_of
 from bokiflow.model.flow_events import Ended, Started, Tombed
 from bokiflow.model.outcomes import Failure, Outcome, failed
 from bokiflow.retention import collect_rules as rules
-from bokiflow.retention.collect_rules import EndedWorkflow, FenceContent, Histories, Measured, TrimMarks, kept_since
+from bokiflow.retention.collect_rules import (
+    EndedWorkflow,
+    Excess,
+    FenceContent,
+    Histories,
+    Measured,
+    TrimMarks,
+    beyond,
+)
 from bokilib.records.tags import partition_of
 from bokilib.retention.checkpoint_rules import Ages
 
@@ -165,29 +173,50 @@ def test_streams_are_trimmed_below_the_first_that_is_needed() -> None:
     assert marks.all() == [(1, 4), (2, 4)]
 
 
-def test_the_oldest_minutes_beyond_a_bound_in_bytes_go() -> None:
+def test_the_oldest_histories_beyond_a_bound_in_bytes_are_found_by_kind() -> None:
     one, other = Measured(), Measured()
     for seqnum, (minute, size) in enumerate([(5, 10), (6, 20), (6, 5), (8, 40)], 1):
-        one.ended(workflow_ended(60_000 * minute, 60_000 * minute, seqnum)._replace(ended=ended_of(size)))
-    other.ended(workflow_ended(60_000 * 7, 60_000 * 7, 9)._replace(ended=ended_of(30)))
-    other.ended(
-        workflow_ended(60_000 * 9, 60_000 * 7, 10)._replace(ended=ended_of(1_000))
-    )  # repeated: not counted again
+        one.ended(ended_in(minute, seqnum, size))
+    other.ended(ended_in(7, 9, 30))
+    other.ended(ended_in(7, 10, 1_000)._replace(time_ms=60_000 * 9))  # repeated: not counted again
     both = [one, other]
-    assert [kept_since(both, bound) // 60_000 for bound in (105, 104, 95, 94, 70, 69, 40, 39)] == [
-        0,
-        6,
-        6,
-        7,
-        7,
-        8,
-        8,
-        9,
+    assert [beyond(both, bound) for bound in (105, 104, 95, 94, 70, 39, 0)] == [
+        [],
+        [Excess(False, 5, 1)],
+        [Excess(False, 5, 10)],
+        [Excess(False, 6, 1)],
+        [Excess(False, 6, 25)],
+        [Excess(False, 8, 1)],
+        [Excess(False, 8, 40)],
     ]
-    since_ms = kept_since(both, 94)
-    assert [measured.cut(since_ms) for measured in both] == [(1, 3), None]
-    assert [measured.cut(since_ms) for measured in both] == [None, None] and kept_since(both, 94) == 0
+    excess = beyond(both, 94)[0]
+    assert [measured.ends_of(excess) for measured in both] == [(1, 3), None]
+    assert [one.has(ended_in(minute, seqnum, 5), excess) for minute, seqnum in ((5, 1), (6, 2), (8, 4))] == [
+        True,
+        True,
+        False,
+    ]
+    for minute, seqnum, size in ((5, 1, 10), (6, 2, 20)):
+        one.trimmed([ended_in(minute, seqnum, size)])
+    assert beyond(both, 94) == [] and not one.has(ended_in(6, 2, 20), excess) and one.has(ended_in(6, 3, 5), excess)
+    assert beyond(both, 74) == [Excess(False, 6, 1)]
+    one.forget(7, failed=False)
+    assert one.by_minute(failed=False) == {8: 40}
 
 
-def ended_of(size: int) -> Ended:
-    return msgspec.structs.replace(ENDED, history_bytes=size)
+def test_failed_workflows_and_others_have_half_of_the_bound_each() -> None:
+    measured = Measured()
+    for seqnum in range(1, 11):
+        measured.ended(ended_in(seqnum, seqnum, 10, failed=seqnum > 7))
+    assert beyond([measured], 100) == []
+    assert beyond([measured], 80) == [Excess(False, 2, 10)], "30 bytes of failed ones fit into a half"
+    assert beyond([measured], 40) == [Excess(False, 5, 10), Excess(True, 8, 10)]
+    few = Measured()
+    for seqnum in range(1, 11):
+        few.ended(ended_in(seqnum, seqnum, 10, failed=seqnum > 1))
+    assert beyond([few], 60) == [Excess(True, 5, 10)]
+
+
+def ended_in(minute: int, seqnum: int, size: int, *, failed: bool = False) -> EndedWorkflow:
+    ended = msgspec.structs.replace(FAILED.ended if failed else ENDED, history_bytes=size)
+    return EndedWorkflow("x", 3, seqnum, 60_000 * minute, 60_000 * minute, ended)

@@ -234,11 +234,44 @@ async def test_histories_of_all_that_ended_stay_within_a_bound_in_bytes(
                 first = await kept(worker, 20)
         last = await kept(worker, 40)
         await worker.drain()  # without that its partitions are its own for a lease
-    assert first == list(range(11, 20)) and last == list(range(31, 40))
+    assert first == list(range(12, 20)) and last == list(range(32, 40)), "four of each kind fit into a half"
     async with working(cluster, app, "next", history_bytes=50_000, lease_s=0.0) as worker:
         await worker._round()
         await worker.collect()
         assert await kept(worker, 40) == list(range(36, 40)), "another worker measures what it finds"
+
+
+async def test_a_burst_within_a_minute_leaves_the_newest_histories_of_both_kinds(
+    cluster: MemoryCluster, clock: SetClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App("shop")
+
+    @app.step
+    async def large() -> str:
+        return "x" * 10_000
+
+    @app.workflow
+    async def flow(number: int) -> int:
+        await large()
+        if number % 10 == 0:
+            raise ValueError("no")
+        return number
+
+    async with working(cluster, app, history_bytes=100_000) as worker:
+        for number in range(40):
+            with contextlib.suppress(ValueError):
+                await (await worker.start(flow.call(number), id=f"x{number}")).result()
+        for _ in range(2):  # the second round finds that all fit
+            await worker.collect()
+        kept = []
+        for number in range(40):
+            with contextlib.suppress(boki.Trimmed):
+                if [one async for one in worker.handle(f"x{number}").steps() if one.kind == "step"]:
+                    kept.append(number)
+    assert [one for one in kept if one % 10 == 0] == [0, 10, 20, 30], "what failed keeps its half"
+    assert [one for one in kept if one % 10] == list(range(35, 40)), "the newest stay"
+    told = [line for line in capsys.readouterr().err.splitlines() if "trimmed early" in line]
+    assert len(told) == 1 and "level=warning" in told[0]
 
 
 async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: MemoryCluster, clock: SetClock) -> None:
