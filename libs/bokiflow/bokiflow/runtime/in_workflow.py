@@ -128,9 +128,9 @@ def deprecate_patch(name: str) -> None:
     bokiflow.deprecate_patch("charge twice")
     new code
 
-    It stands in the place of `if patched(name)` once no workflow that took the old way may run. One that did is blocked by NonDeterminism,
-    and resumes with code that has both ways. Workflows that come here for the first time note a patch which code without the call replays:
-    remove it once all workflows have ended that recorded the patch by `patched`.
+    It stands in the place of `if patched(name)` once no workflow that took the old way may run. One that did is blocked by NonDeterminism
+    where its history differs from the new way, and resumes with code that has both ways. Workflows that come here for the first time note a
+    patch which code without the call replays: remove it once all workflows have ended that recorded the patch by `patched`.
 
     Raises:
         InvalidArgument: the name is no text.

@@ -200,6 +200,8 @@ class Instance:
         """The id from which `unique` is derived: for a fork that of its origin, up to its first own delivery."""
         self._patches: dict[str, bool | None] = {}
         """Whether a patch took the new code; None if the history says so and the code did not reach it yet."""
+        self._unmarked: Final[list[str]] = []
+        """Deprecated patches that the code passed in its history, which has no mark of them."""
         self._replaying = False
         self.is_replayed = False
 
@@ -514,9 +516,14 @@ class Instance:
         return f"{what} ({key}), {place}" if place else f"{what} ({key})"
 
     def _mismatch(self, expected: str, found: str) -> NonDeterminism:
+        remedy = "bring back the code that began it, or tell the versions apart with bokiflow.patched(...)"
+        if self._unmarked:
+            calls = ", ".join(f"`if bokiflow.patched({name!r})`" for name in self._unmarked)
+            remedy = (
+                f"it may be on a way that this code no longer has: bring back {calls} with both ways until it has ended"
+            )
         return NonDeterminism(
-            f"workflow {self.id!r} ({self.workflow.name}) does not do what its history says: expected {expected}, found {found}; "
-            "bring back the code that began it, or tell the versions apart with bokiflow.patched(...)",
+            f"workflow {self.id!r} ({self.workflow.name}) does not do what its history says: expected {expected}, found {found}; {remedy}",
             id=self.id,
             expected=expected,
             found=found,
@@ -692,17 +699,20 @@ class Instance:
         return known
 
     def deprecate_patch(self, name: str) -> None:
-        if self.patched(name, deprecated=True):
-            return
-        raise self._loop.fail(
-            NonDeterminism(
-                f"workflow {self.id!r} ({self.workflow.name}) was past the patch {name!r} before that was made, on the way that this code "
-                f"no longer has: bring back `if bokiflow.patched({name!r})` with both ways until it has ended",
-                id=self.id,
-                expected=f"the way before the patch {name!r}",
-                found=f"bokiflow.deprecate_patch({name!r})",
+        if self._replaying and name not in self._patches:
+            # Code without the call began it, or it took the old way: then its next record differs from what this code does.
+            self._patches[name] = True
+            self._unmarked.append(name)
+        elif not self.patched(name, deprecated=True):
+            raise self._loop.fail(
+                NonDeterminism(
+                    f"workflow {self.id!r} ({self.workflow.name}) takes the old way at the patch {name!r}: call `patched` or "
+                    "`deprecate_patch` for one name, not both",
+                    id=self.id,
+                    expected=f"the way before the patch {name!r}",
+                    found=f"bokiflow.deprecate_patch({name!r})",
+                )
             )
-        )
 
     def unique(self) -> str:
         key = self._loop.next_unique_key() if self._counts_uniques() else self._loop.next_key()

@@ -126,6 +126,7 @@ def reserving(code: str) -> App:
         ("deprecated", "both"),
         ("deprecated", "after"),
         ("deprecated", "deprecated"),
+        ("after", "deprecated"),
         ("before", "both"),
     ],
 )
@@ -146,9 +147,7 @@ async def test_a_deprecated_patch_continues_what_took_the_new_way(
         assert await replay(later, await export(worker.log, "x")) == []
 
 
-@pytest.mark.parametrize(
-    ("begun_by", "continued_by"), [("before", "deprecated"), ("both", "after"), ("after", "deprecated")]
-)
+@pytest.mark.parametrize(("begun_by", "continued_by"), [("before", "deprecated"), ("both", "after"), ("after", "both")])
 async def test_what_a_deprecated_patch_does_not_fit_is_blocked_in_words(
     cluster: MemoryCluster, begun_by: str, continued_by: str
 ) -> None:
