@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
+from inspect import isawaitable
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ from bokilib.records import tags
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 
 Made: TypeAlias = tuple[App, Call[Any]]
-Make: TypeAlias = Callable[[Log], Made]
+Make: TypeAlias = Callable[[Log], Made | Awaitable[Made]]
 Look: TypeAlias = Callable[[boki.Book], Awaitable[object]]
 
 P = ParamSpec("P")
@@ -94,7 +95,7 @@ class Scenario:
         """Create a scenario.
 
         Args:
-            make: returns the app and the call, from the log of a process.
+            make: returns the app and the call, from the log of a process; a coroutine function, too.
             id: the id of the workflow.
             expected: its result.
             raises: the class of its error, instead of a result.
@@ -115,7 +116,8 @@ class Scenario:
 
     async def _work(self, book: BookPort) -> None:
         log = Log(book)
-        self.app, call = self._make(log)
+        made_by = self._make(log)
+        self.app, call = await made_by if isawaitable(made_by) else made_by
         made = Worker(
             self.app,
             log,
@@ -211,7 +213,7 @@ async def survives(
     """Test that a workflow ends once with its result, with each fault at each operation of the log; see the package.
 
     Args:
-        program: an app; or a function that gets a process's `Log` and returns an app and a call.
+        program: an app; or a function, which may be async, that gets a process's `Log` and returns an app and a call.
         call: the call, beside an app.
         expected: the result of the workflow; by default any result or error.
         raises: the class of its error, instead of a result.

@@ -14,6 +14,7 @@ from bokiflow.model import records
 from bokiflow.testing import in_virtual_time, survives
 from bokilib.append.log import Log
 from bokilib.records.contribution import Contribution
+from bokiqueue import Queue
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.shop import Shop
 
@@ -109,3 +110,24 @@ async def test_a_wrong_result_or_end_is_reported_with_what_was_expected() -> Non
             await survives(shop.app, shop.steps.call(2), **expected)
     with pytest.raises(AssertionError, match="expected the result 7, found Failure"):
         await survives(shop.app, shop.fail.call("no"), expected=7)
+
+
+async def test_a_program_that_opens_a_queue_is_async() -> None:
+    async def program(log: Log) -> tuple[App, Call[Any]]:
+        app, store, mails = App("shop"), BokiStore(log), await Queue.open(log, "mails", str)
+
+        async def paid(tx: Transaction) -> None:
+            tx["orders"].inc("paid", 1)
+            tx.add(mails.pushed("paid"))
+
+        @app.workflow
+        async def order() -> str:
+            await bokiflow.transact(store, paid)
+            return "done"
+
+        return app, order.call()
+
+    async def one_mail(book: boki.Book) -> None:
+        assert (await (await Queue.open(Log(book), "mails", str)).stats()).depth == 1
+
+    assert (await survives(program, expected="done", check=one_mail)).runs > 10
