@@ -124,5 +124,5 @@ class WorkflowBlocked(LogBookError):
 
     Attributes:
         id: the id of the workflow.
-        found: the error that the worker recorded.
+        found: the error that the worker recorded: a line with its class and text, then perhaps its stack. The message has the line.
     """

@@ -174,8 +174,9 @@ class Results:
     def _tell(self, id: str, state: InstanceState, which: Callable[[_Waiting], bool]) -> None:
         """Fail calls for a workflow that is blocked."""
         for one in self._take(id, lambda one: which(one) and one.means(state.start)):
+            reason = state.blocked.partition("\n")[0]  # below it is the stack
             error = WorkflowBlocked(
-                f"workflow {id!r} is blocked: {state.blocked}; it goes on when a worker with code that fits begins, or after resume()",
+                f"workflow {id!r} is blocked: {reason}; it goes on when a worker with code that fits begins, or after resume()",
                 id=id,
                 found=state.blocked,
             )

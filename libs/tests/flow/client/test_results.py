@@ -89,9 +89,11 @@ async def test_a_blocked_one_is_told_at_once_or_after_a_while_or_never() -> None
         async with Results(log) as results:
             waits = results.wait("x", 0, follow=True, blocked="wait")
             patient = results.wait("x", 0, follow=True, blocked=None)
-            first = await blocked(log, start)
-            with pytest.raises(WorkflowBlocked, match="NotRegistered"):
+            stack = 'NotRegistered: …\n  File "instance.py", line 7, in run'
+            first = await blocked(log, start, stack)
+            with pytest.raises(WorkflowBlocked, match="is blocked: NotRegistered: …; it goes on") as told:
                 await results.wait("x", 0, follow=True, blocked="raise")
+            assert "instance.py" not in str(told.value) and told.value.facts["found"] == stack
             await let_pass(PATIENCE_S - 0.1)
             taken = await log.append(Contribution(("flow/own/x",), {"flow/own/x": first}, (Claimed("x", "w"),)))
             await let_pass(60)
