@@ -1710,7 +1710,7 @@ bokiflow libs/tests/flow/retention/test_collector.py::test_a_burst_within_a_minu
 +                if False:
 
 failed histories go before the others
-bokiflow libs/tests/flow/retention/test_collector.py::test_a_burst_within_a_minute_leaves_the_newest_histories_of_both_kinds
+bokiflow libs/tests/flow/retention/test_collect_rules.py::test_failed_workflows_and_others_have_half_of_the_bound_each
 -        left = totals[failed] - (most_bytes - min(totals[not failed], most_bytes // 2))
 +        left = sum(totals.values()) - most_bytes
 
