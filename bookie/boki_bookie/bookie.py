@@ -3,7 +3,7 @@
 It registers only when it serves, and stops serving when its store failed: `failed` then holds the error, connections end
 without an answer, and the process should end (a restart replays the journal). A disk with too little space makes it
 read-only: it moves to `available/readonly`, takes recovery adds, fences, reads and, from a reserve, control entries
-(`space/disk_room`), and comes back by itself.
+(`space/disk_room`), and comes back by itself. A person makes it read-only, or has it drained, by its mark (`space/drain`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from boki_bookie.serve.backpressure import BackpressureLimits
 from boki_bookie.serve.health import Reason
 from boki_bookie.serve.server import BookieServer
 from boki_bookie.settings import BookieSettings
+from boki_bookie.space.drain import Drain
 from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.background_tasks import ends_only_with_its_owner
+from boki_common.bookkeeper.bookie_mark import DRAINING, BookieMark, mark_path
 from boki_common.bookkeeper.layout import bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, MetadataError, SettingsError, StorageError, WrongDirectory
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import MetadataStore, Watch
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address, FrameServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME, BEFORE_HELLO
@@ -82,7 +84,8 @@ class Bookie:
         self.admin: BookieAdmin | None = None
         """Its administration page, if the settings ask for one."""
         self.kept_read_only = False
-        """An administrator wants no writes, whatever the disk has."""
+        """An administrator wants no writes, or a drain, whatever the disk has."""
+        self._drain: Drain
         self._shelves = shelves
         self._metadata = metadata
         self._settings = settings
@@ -92,6 +95,7 @@ class Bookie:
         self._life: Life
         self._registered_read_only = False
         self._watch: asyncio.Task[None] | None = None
+        self._marks: asyncio.Task[None] | None = None
         self._ending: asyncio.Future[None] | None = None
         self._stack = AsyncExitStack()
         self._closed = False
@@ -151,6 +155,7 @@ class Bookie:
             shelves = await _open_shelves(disks, identity, metadata, stack, open_storage, digests, rng, settings)
             bookie = cls(shelves, metadata, identity, settings, token, look_now)
             await bookie._begin_life(identity, rng)
+            await bookie._begin_drain(rng)
             await bookie._serve(address, stack, metrics, clock, allowed_hosts)
             bookie._review_limbo(stack)
             bookie._stack = stack.pop_all()
@@ -176,6 +181,12 @@ class Bookie:
         """Before anybody is served."""
         disks = [shelf.disk for shelf in self._shelves]
         self._life = await Life.begin(disks, self._metadata, identity, rng=rng, checkpoints=self._checkpoints())
+
+    async def _begin_drain(self, rng: Random) -> None:
+        """Before anybody is served, and after the cookie was written (`bookie_mark`)."""
+        storages = [shelf.storage for shelf in self._shelves]
+        self._drain = Drain(self._metadata, self.bookie_id, storages, rng, self._apply)
+        await self._drain.begin()
 
     def _checkpoints(self) -> list[int]:
         return [shelf.storage.checkpoint_number for shelf in self._shelves]
@@ -219,6 +230,9 @@ class Bookie:
         await self._look_at_space()
         stack.push_async_callback(self._unregister)
         await self._register()
+        marks = self._metadata.watch(mark_path(self.bookie_id))
+        stack.callback(marks.close)
+        self._marks = asyncio.create_task(self._watch_mark(marks), name="bookie mark watch")
         self._watch = asyncio.create_task(self._watch_disk(), name="bookie disk watch")
         ends_only_with_its_owner(self._watch, self._watch_ended)
         stack.push_async_callback(self._end_watch)
@@ -259,7 +273,9 @@ class Bookie:
         found: list[Reason] = []
         if self.failed.done():
             found.append(Reason("failed", f"the store failed, restart the bookie: {self.failed.result()}"))
-        if self.kept_read_only:
+        if "drain" in self.kept_by:
+            found.append(Reason("draining", f"it is being drained: `boki drain --cancel {self.bookie_id}` ends that"))
+        if "administrator" in self.kept_by:
             found.append(Reason("read_only", "an administrator made it read-only: DELETE /state/readonly ends that"))
         if any(shelf.is_full for shelf in self._shelves) or (self.storage.read_only and not self.kept_read_only):
             found.append(Reason("disk_full", "read-only: the disk is nearly full; it comes back when there is space"))
@@ -277,15 +293,29 @@ class Bookie:
                 )
         return found
 
+    @property
+    def kept_by(self) -> list[str]:
+        """Who keeps writes from it, whatever the disk has."""
+        mark = self._drain.mark
+        return ["administrator"] * mark.read_only + ["drain"] * (mark.state == DRAINING)
+
     async def keep_read_only(self, read_only: bool) -> None:
-        """An administrator's word: no writes until he takes it back. Survives no restart."""
-        await self._look_at_space()  # what the disk says, before his word is mixed with it
+        """An administrator's word: no writes until it is taken back. It is in the mark of the bookie, and outlives restarts.
+        Raises MetadataError."""
+        await self._drain.keep_read_only(read_only)
+        self._look_now.set()  # wakes the watch, which registers the bookie as what it is now
+
+    async def _apply(self, mark: BookieMark) -> None:
+        """Take or refuse adds as the mark says. Nothing is taken between the first line and the last that the mark refuses."""
+        drains = mark.state == DRAINING
+        read_only = drains or mark.read_only
+        for shelf in self._shelves:
+            shelf.storage.drains = drains
+        await self._look_at_space()  # what the disk says, before the mark is mixed with it
         self.kept_read_only = read_only
         for shelf in self._shelves:
             shelf.storage.set_read_only(shelf.is_full or read_only)
-        await self._look_at_space()  # an administrator's word is for the reserve too
-        _log.info("set by an administrator", read_only=read_only, bookie_id=self.bookie_id)
-        self._look_now.set()  # wakes the watch, which registers the bookie as what it is now
+        await self._look_at_space()  # the mark is for the reserve too
 
     # -- registration
 
@@ -323,10 +353,19 @@ class Bookie:
                 if self._membership is None or self._registered_read_only != self.storage.read_only:
                     await self._register()
                 await self._life.record(self._checkpoints())
+                await self._drain.look()
+                if self._registered_read_only != self.storage.read_only:
+                    await self._register()
             except WrongDirectory as error:
                 self._stop(error)
             except BokiError as error:
                 _log.warning("the state of the bookie could not be recorded; trying again", error=error)
+
+    async def _watch_mark(self, marks: Watch) -> None:
+        """Wake the watch of the disk when the mark may have changed."""
+        while not self.failed.done():
+            await marks.changed()
+            self._look_now.set()
 
     async def _look_at_space(self) -> None:
         for shelf in self._shelves:
@@ -374,9 +413,11 @@ class Bookie:
         await self._unregister()
 
     async def _end_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait([self._watch])
+        tasks = [task for task in (self._watch, self._marks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 def _check(settings: BookieSettings, address: Address) -> None:

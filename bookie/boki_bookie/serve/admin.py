@@ -12,7 +12,8 @@
 | GET /metrics | Prometheus' text format |
 
 It is off unless `admin_port` names a port (0: any), binds `admin_host`, by default this machine alone, and asks for
-the cluster token if there is one. An administrator's read-only mode ends with the process, as Apache's does by default.
+the cluster token if there is one. An administrator's read-only mode is kept in the metadata store and outlives restarts; it
+is refused while that store is away.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Administered(Protocol):
     @property
     def storage(self) -> Store: ...
 
-    kept_read_only: bool
+    @property
+    def kept_by(self) -> list[str]:
+        """Who keeps writes from it, whatever the disk has: an administrator, a drain."""
 
     async def reasons(self) -> Sequence[Reason]:
         """Why it does not serve or does not take writes; none means healthy."""
@@ -60,7 +63,7 @@ class Administered(Protocol):
     async def free_bytes(self) -> int: ...
 
     async def keep_read_only(self, read_only: bool) -> None:
-        """An administrator's word."""
+        """An administrator's word, which outlives restarts. Raises MetadataError."""
 
 
 class BookieAdmin:
@@ -134,9 +137,9 @@ class BookieAdmin:
         return answer(dataclasses.asdict(self._settings))
 
     async def _read_only(self, _request: web.Request) -> web.Response:
-        """`by` an administrator or the disk; both may be."""
+        """`by` an administrator, a drain or the disk; all may be."""
         bookie = self._bookie
-        by = ["administrator"] if bookie.kept_read_only else []
+        by = bookie.kept_by
         if bookie.storage.read_only and any(reason.reason == "disk_full" for reason in await bookie.reasons()):
             by.append("disk")
         return answer({"read_only": bookie.storage.read_only, "by": by})

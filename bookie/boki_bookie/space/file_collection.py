@@ -35,6 +35,8 @@ class GcOwner(Protocol):
     """The storage around it."""
 
     read_only: bool
+    drains: bool
+    """Whether what lies elsewhere is to go, whatever the settings say."""
 
     @property
     def limbo(self) -> object:

@@ -87,7 +87,15 @@ class GarbageCollector:
         self._rng = rng
         self._settings = settings
         self._ledgers = LedgerCollection(
-            parts.index, parts.journal, facts, clock, settings, metrics, in_limbo=lambda: owner.limbo is not None
+            parts.index,
+            parts.journal,
+            facts,
+            clock,
+            settings,
+            metrics,
+            rng=rng,
+            in_limbo=lambda: owner.limbo is not None,
+            drains=lambda: owner.drains,
         )
         self._files = FileCollection(owner, parts, settings, metrics)
         self._runs = self._last_run_ms = 0

@@ -16,8 +16,9 @@ between the reads, its metadata version must be the same, and the second read ha
 That is not enough: a repair that copied before the first read, lost its lock with its session and goes on by what it had read
 names this bookie afterwards, and takes another off. Hence *holds*: a repair of ours first has this bookie note the version that it
 read. The metadata must be of a version above every hold: then no swap that counts on this copy can land any more. Repairs of others
-(Apache's) give no hold, so it is off by default. In limbo holds may be forgotten: nothing is emptied, and what was
-salvaged is held for good.
+(Apache's) give no hold, so it is off by default, but while the bookie is drained: then it refuses what repairs bring. A
+hold that is left over then is overcome by a *touch*: the bookie writes the metadata again as it is, which moves the version. In
+limbo holds may be forgotten: nothing is emptied, and what was salvaged is held for good.
 
 **Files.** What lives in a file follows from the index alone; a file that cannot be read lives as long as an entry is said to
 be in it (#4607). A file without a live entry is removed; one with few is copied into another, emptiest first, if that gives

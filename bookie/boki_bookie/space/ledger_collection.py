@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
-from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
+from boki_bookie.entries.ledger_index import HELD_FOR_GOOD, Ledger, LedgerIndex
 from boki_bookie.entries.tombstones import DAY_MS, Run
 from boki_bookie.formats.journal_format import RecordKind, encode_ledger_id, encode_tombstone
 from boki_bookie.journal.journal import Journal
@@ -20,7 +20,7 @@ from boki_bookie.space.ledger_facts import LedgerFacts, Reading
 from boki_common.errors import MetadataError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
-from boki_common.runtime.ports import Clock
+from boki_common.runtime.ports import Clock, Random
 
 LISTING_TIMEOUT_S: Final = 60.0
 
@@ -44,9 +44,11 @@ class LedgerCollection:
         settings: BookieSettings,
         metrics: Metrics,
         *,
+        rng: Random,
         in_limbo: Callable[[], bool] = lambda: False,
+        drains: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`in_limbo`: whether holds may have been forgotten."""
+        """`in_limbo`: whether holds may have been forgotten. `drains`: whether the bookie is to be emptied."""
         self.deleted = self.emptied = 0
         """Ledgers, since the start."""
         self.elsewhere: dict[int, None] = {}
@@ -57,6 +59,8 @@ class LedgerCollection:
         self._clock = clock
         self._settings = settings
         self._in_limbo = in_limbo
+        self._drains = drains
+        self._rng = rng
         self._candidates: dict[int, _Candidate] = {}
         ledgers = metrics.counter(metric_definitions.GC_LEDGERS)
         self._deleted_total = ledgers.labels(what="deleted")
@@ -130,7 +134,14 @@ class LedgerCollection:
             verdict = Verdict.KEEP
         else:
             settings = self._settings
-            may_empty = settings.gc_empties_elsewhere and not self._in_limbo()
+            may_empty = (settings.gc_empties_elsewhere or self._drains()) and not self._in_limbo()
+            if (
+                may_empty
+                and self._drains()
+                and reading.fact is Fact.ELSEWHERE
+                and reading.version <= ledger.hold < HELD_FOR_GOOD
+            ):
+                await facts.touch(ledger_id, reading.version, self._rng)  # the next look finds a version above the hold
             verdict = decide(first, proof, grace_s=settings.gc_grace_s, may_empty=may_empty)
         if verdict is Verdict.KEEP:
             self._candidates.pop(ledger_id, None)

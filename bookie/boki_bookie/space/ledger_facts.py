@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from boki_bookie.space.gc_rules import Fact, judge
 from boki_common.bookkeeper.layout import LAYOUT, LEDGERS, LedgerLayout, cookie_path, instance_id, list_ledgers
-from boki_common.bookkeeper.ledger_metadata import decode
-from boki_common.errors import CorruptData, MetadataError, NodeExists, NoNode
+from boki_common.bookkeeper.ledger_metadata import decode, encode
+from boki_common.errors import BadVersion, CorruptData, MetadataError, NodeExists, NoNode
 from boki_common.limits import CALL_TIMEOUT_S
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore, ensure_path
+from boki_common.runtime.ports import Random
 
 REPAIR_LOCKS: Final = f"{LEDGERS}/underreplication/locks"
 """Where Apache BookKeeper's repair holds one ephemeral node for each ledger that it copies."""
@@ -87,6 +89,23 @@ class LedgerFacts:
                 _log.error("metadata that cannot be read; the entries are kept", ledger_id=ledger_id, error=error)
                 return Reading(Fact.KEEP, found.version)
         return Reading(Fact.GONE, -1)
+
+    async def touch(self, ledger_id: int, version: int, rng: Random) -> None:
+        """Write the metadata of a closed ledger again as it is, unless it moved from `version`: no swap at that version lands after
+        it. An outcome that is unknown is as good as none: the next read tells."""
+        known = LedgerLayout((await self._metadata.get(LAYOUT)).value)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found = await self._metadata.get(known.path(ledger_id))
+                if found.version != version:
+                    return
+                token = int.from_bytes(rng.token(8), "big") >> 1 or 1
+                value = encode(replace(decode(found.value), ctoken=token))
+                await self._metadata.set(known.path(ledger_id), value, version=version)
+        except (BadVersion, NoNode):
+            return  # it moved meanwhile
+        except CorruptData as error:
+            _log.error("metadata that cannot be read; the entries are kept", ledger_id=ledger_id, error=error)
 
     @asynccontextmanager
     async def repair_lock(self, ledger_id: int) -> AsyncIterator[bool]:

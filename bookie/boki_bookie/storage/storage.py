@@ -12,6 +12,7 @@ Back-pressure, by the bytes in the write cache (`write_cache_bytes`):
 
 A full disk makes the bookie *read-only*: normal adds are refused, reads, fences and recovery adds go on in what is left of
 the journal and of the reserve, and so do control entries, up to a bound (`disk_room`). It ends by itself when there is space again.
+A bookie that *drains* refuses recovery adds, control entries and holds as well: what it holds only gets less.
 
 *First validation*: a normal add of a ledger that is not validated waits, unstored, until `validate` answered for the ledger.
 
@@ -82,6 +83,8 @@ class Storage(StorageReads):
     ) -> None:
         super().__init__(checkpointer.index, checkpointer.entry_log, limbo)
         self.read_only = False
+        self.drains = False
+        """All adds are refused, those of recovery and repair too: the bookie is being drained."""
         self.room = DiskRoom()
         """What adds may take until the disk is looked at again."""
         self.journal = journal
@@ -252,6 +255,8 @@ class Storage(StorageReads):
         ledger = self._ledgers.get(request.ledger_id)
         if ledger is None and request.ledger_id in self._tombstones:
             return V2Status.FENCED
+        if self.drains:
+            return V2Status.READ_ONLY
         verdict = decide_add(
             None if ledger is None else ledger.master_key,
             request.master_key,
@@ -286,7 +291,7 @@ class Storage(StorageReads):
         """`add` for a run at once, where nothing is against any of its adds; else they have to come one by one. Returns true:
         all are stored; answer them when `when_durable` calls back. False: none is."""
         ledger = self._ledgers.get(run.ledger_id)
-        if ledger is None or run.entry_ids[0] <= ledger.last_entry:
+        if ledger is None or run.entry_ids[0] <= ledger.last_entry or self.drains:
             return False
         verdict = decide_add(
             ledger.master_key,
@@ -327,6 +332,8 @@ class Storage(StorageReads):
     def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status:
         """Stores an entry again whose stored copy is damaged. Returns oK: answer it when `when_durable` calls back. Else:
         refused."""
+        if self.drains:
+            return V2Status.READ_ONLY  # it came before the drain did
         try:
             self.journal.append(_REPLACED, request.body)
         except BokiError as error:
@@ -411,6 +418,8 @@ class Storage(StorageReads):
         OK: answer when `journal.when_durable` called back. Else: refused."""
         if ledger_id < 0 or not 0 <= version < HELD_FOR_GOOD:
             return V2Status.BAD_REQUEST
+        if self.drains:
+            return V2Status.READ_ONLY  # it takes no copies
         ledger = self._ledgers.get(ledger_id)
         if ledger is None and ledger_id in self._tombstones:
             return V2Status.NO_LEDGER  # its metadata is gone, and no copy is taken any more

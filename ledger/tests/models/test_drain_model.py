@@ -98,7 +98,11 @@ class State(NamedTuple):
     touches: int = 0
 
 
-PLANS: Final = {"A": ("writer", "mover"), "B": ("recoverer to X", "recoverer to 3", "mover"), "C": ("repairer", "mover")}
+PLANS: Final = {
+    "A": ("writer", "mover"),
+    "B": ("recoverer to X", "recoverer to 3", "mover"),
+    "C": ("repairer", "mover"),
+}
 STARTS: Final = {"A": Ledger(), "B": Ledger("open", (1, 2)), "C": Ledger("closed", (1, 2), 1)}
 
 
@@ -126,7 +130,12 @@ class Model:
         for number, plan in enumerate(self.plans):
             if state.actors[number].at != "gone" and state.version <= VERSIONS:
                 kind, _, target = plan.partition(" to ")
-                step = {"writer": self.writer, "recoverer": self.recoverer, "repairer": self.repairer, "mover": self.mover}
+                step = {
+                    "writer": self.writer,
+                    "recoverer": self.recoverer,
+                    "repairer": self.repairer,
+                    "mover": self.mover,
+                }
                 yield from step[kind](state, number, X if target == "X" else 3)
         for version, wanted in sorted(state.late, key=repr):
             left = state.late - {(version, wanted)}

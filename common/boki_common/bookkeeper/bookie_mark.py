@@ -1,0 +1,153 @@
+"""The mark of a bookie: what people decided about it, and how far its drain is.
+
+    /boki/bookies/<bookie>    JSON, see `BookieMark`; a bookie without a node is active and takes writes
+
+    | state    | the bookie                                                    | changed to                             |
+    |----------|---------------------------------------------------------------|----------------------------------------|
+    | active   | serves; takes no writes while `read_only`                      | draining, by a person                  |
+    | draining | refuses all adds, those of recovery and repair too; is emptied | active, by a person; retired, by a controller |
+    | retired  | stops, and never starts again on its directory                 | nothing                                |
+
+Every change is a compare-and-swap at the version that was read (`write_mark`), with a token of its own, so a lost answer is
+settled. While it drains, the bookie notes in its mark that it refuses, once it does, and that it holds nothing, once that is so. A
+controller retires it at exactly the version that says so: after a cancellation in between it cannot. The rules are
+explored in `ledger/tests/models/test_drain_model.py`.
+
+A bookie reads its mark after it wrote its cookie and before it serves: on that session the read is as new as the write, so a bookie
+that noted that it refuses never forgets it. The node of a retired bookie stays, since an id is never used again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from boki_common.errors import DECODE_FAULTS, BadVersion, CorruptData, InvalidArgument, NodeExists, NoNode
+from boki_common.ids import BookieId
+from boki_common.metadata.settle import compare_and_set, create_settled
+from boki_common.metadata.store import MetadataStore, ensure_path, names_below
+from boki_common.runtime.ports import Random
+
+MARKS: Final = "/boki/bookies"
+VERSION: Final = 1
+TOKEN_BYTES: Final = 8
+NO_MARK: Final = -1
+"""The version of a node that is not there."""
+
+ACTIVE: Final = "active"
+DRAINING: Final = "draining"
+RETIRED: Final = "retired"
+
+
+class BookieMark(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module. The fields from `refuses` on are the bookie's own, and are only set while it drains."""
+
+    version: int = VERSION
+    """Of this format."""
+    token: str = ""
+    """Of the write: random, so that the writer recognises it."""
+    state: Literal["active", "draining", "retired"] = ACTIVE
+    read_only: bool = False
+    """A person wants no writes there."""
+    refuses: bool = False
+    """It refuses all adds, and does so until the mark says something else."""
+    empty: bool = False
+    """While it refuses it came to hold no entry."""
+    ledgers: int = 0
+    """Ledgers of which it holds entries still."""
+    held_for_good: int = 0
+    """Those of them that were salvaged: their holds may have been forgotten, so they are never emptied."""
+    in_limbo: bool = False
+    """It was salvaged and not repaired yet: nothing is emptied before that."""
+
+
+class SeenMark(NamedTuple):
+    """A mark and the version of its node; `NO_MARK` if there is none."""
+
+    mark: BookieMark
+    version: int
+
+
+UNMARKED: Final = SeenMark(BookieMark(), NO_MARK)
+
+
+def mark_path(bookie_id: str) -> str:
+    return f"{MARKS}/{bookie_id}"
+
+
+def decode_mark(value: bytes, path: str) -> BookieMark:
+    """Raises CorruptData: no mark, or one of a later version."""
+    try:
+        mark = msgspec.json.decode(value, type=BookieMark)
+    except DECODE_FAULTS as error:
+        raise CorruptData(f"expected the mark of a bookie in {path}, found {value[:100]!r}: {error}") from error
+    if mark.version != VERSION:
+        raise CorruptData(f"expected version {VERSION} of the mark in {path}, found {mark.version}", found=mark.version)
+    return mark
+
+
+async def read_mark(store: MetadataStore, bookie_id: str) -> SeenMark:
+    """Return the mark of a bookie, with the version to change it at. Raises CorruptData, MetadataUnavailable."""
+    path = mark_path(bookie_id)
+    try:
+        found = await store.get(path)
+    except NoNode:
+        return UNMARKED
+    return SeenMark(decode_mark(found.value, path), found.version)
+
+
+async def read_marks(store: MetadataStore) -> dict[BookieId, SeenMark]:
+    """Return all marks by bookie, sorted. Raises CorruptData, MetadataUnavailable."""
+    return {BookieId(name): await read_mark(store, name) for name in await names_below(store, MARKS)}
+
+
+async def write_mark(
+    store: MetadataStore, bookie_id: str, wanted: BookieMark, *, seen: SeenMark, rng: Random
+) -> SeenMark:
+    """Write a mark at exactly the version that was seen.
+
+    Raises:
+        BadVersion: another write took that version. MetadataUnavailable: nothing was sent. MetadataUnknown: it may land later.
+    """
+    wanted = msgspec.structs.replace(wanted, token=rng.token(TOKEN_BYTES).hex())
+    path, value = mark_path(bookie_id), msgspec.json.encode(wanted)
+    if seen.version != NO_MARK:
+        return SeenMark(wanted, await compare_and_set(store, path, value, version=seen.version))
+    await ensure_path(store, MARKS)
+    try:
+        await create_settled(store, path, value)
+    except NodeExists as error:
+        raise BadVersion(f"another write made {path}: read it again", path=path) from error
+    return SeenMark(wanted, 0)
+
+
+# -- transitions
+
+
+def draining(mark: BookieMark, bookie_id: str) -> BookieMark:
+    """Return the mark of a bookie that is to be drained; one that drains already stays as it is. Raises InvalidArgument: it is retired."""
+    if mark.state == RETIRED:
+        raise InvalidArgument(f"bookie {bookie_id} is retired already: nothing is left to drain", found=mark.state)
+    return mark if mark.state == DRAINING else BookieMark(state=DRAINING, read_only=mark.read_only)
+
+
+def cancelled(mark: BookieMark, bookie_id: str) -> BookieMark:
+    """Return the mark of a bookie whose drain is cancelled. Raises InvalidArgument: it does not drain, or is retired."""
+    if mark.state != DRAINING:
+        raise InvalidArgument(
+            f"expected a bookie that drains, found {bookie_id}, which is {mark.state}: there is no drain to cancel",
+            found=mark.state,
+        )
+    return BookieMark(read_only=mark.read_only)
+
+
+def retired(mark: BookieMark) -> BookieMark:
+    """Return the mark of a drained bookie that is retired; it keeps what the bookie noted last."""
+    assert mark.state == DRAINING, mark
+    return msgspec.structs.replace(mark, state=RETIRED)
+
+
+def kept_read_only(mark: BookieMark, read_only: bool) -> BookieMark:
+    """Return the mark of a bookie that a person wants, or no longer wants, read-only."""
+    return msgspec.structs.replace(mark, read_only=read_only)
