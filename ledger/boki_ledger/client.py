@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, overload
 
 from boki_common.bookkeeper import layout, ledger_ids
+from boki_common.bookkeeper.bookie_mark import SeenMark
 from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
@@ -35,6 +36,8 @@ from boki_ledger.read.replica_words import words_of_replicas
 from boki_ledger.recover.end_search import check_floor
 from boki_ledger.recover.recovery import LedgerRecovery
 from boki_ledger.repair.auditor import Auditor
+from boki_ledger.repair.drain import begin_drain, cancel_drain, check_drain
+from boki_ledger.repair.drain_rules import Refused
 from boki_ledger.repair.settings import RepairLimits
 from boki_ledger.repair.worker import RepairWorker
 from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
@@ -265,6 +268,18 @@ class LedgerClient:
     def auditor(self, limits: RepairLimits) -> Auditor:
         """Finds ledgers that miss copies, and has these made anew, see `repair.auditor`."""
         return Auditor(self._ports(), self._store, limits)
+
+    async def check_drain(self, bookie: BookieId) -> list[Refused]:
+        """Why a bookie cannot be drained, see `repair.drain`; empty, if it can. Raises InvalidArgument: no such bookie. MetadataError."""
+        return await check_drain(self._ports(), self._store, bookie)
+
+    async def begin_drain(self, bookie: BookieId) -> SeenMark:
+        """Marks a bookie: it refuses adds, is emptied, and retired by a controller. Raises InvalidArgument, MetadataError."""
+        return await begin_drain(self._store, bookie, self._rng)
+
+    async def cancel_drain(self, bookie: BookieId) -> SeenMark:
+        """Marks a bookie as active again; what was copied stays copied. Raises InvalidArgument, MetadataError."""
+        return await cancel_drain(self._store, bookie, self._rng)
 
     async def words_of_replicas(self, ledger_id: int, entry: int) -> dict[BookieId, str]:
         """What each bookie that may have an entry says of it, for people. Raises as `metadata_of`."""

@@ -23,14 +23,16 @@ SMALL: Final = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1
 LONG_RETRIES: Final = replace(QUICK, retry_for_s=10.0, answer_timeout_s=10.0)
 
 
-async def start_bookie(disk: MemoryDisk, store: MetadataStore, token: ClusterToken = NO_TOKEN) -> Bookie:
+async def start_bookie(
+    disk: MemoryDisk, store: MetadataStore, token: ClusterToken = NO_TOKEN, settings: BookieSettings = SMALL
+) -> Bookie:
     return await Bookie.start(
         disk=disk,
         metadata=store,
         address=Address("127.0.0.1", 0),
         clock=SystemClock(),
         rng=SystemRandom(),
-        settings=SMALL,
+        settings=settings,
         token=token,
     )
 
@@ -38,8 +40,9 @@ async def start_bookie(disk: MemoryDisk, store: MetadataStore, token: ClusterTok
 class Process:
     """A bookie that can be killed and started again on its disk."""
 
-    def __init__(self, tree: MemoryTree, number: int, token: ClusterToken) -> None:
+    def __init__(self, tree: MemoryTree, number: int, token: ClusterToken, settings: BookieSettings = SMALL) -> None:
         self._tree = tree
+        self._settings = settings
         self._token = token
         self.disk = MemoryDisk(f"bookie {number}")
         self.bookie: Bookie | None = None
@@ -47,7 +50,7 @@ class Process:
     async def start(self) -> None:
         self.store = MemoryStore(self._tree)
         await self.store.start()
-        self.bookie = await start_bookie(self.disk, self.store, self._token)
+        self.bookie = await start_bookie(self.disk, self.store, self._token, self._settings)
 
     async def stop(self) -> None:
         bookie, self.bookie = self.bookie, None
@@ -62,7 +65,8 @@ class Process:
 class Cluster:
     """Bookies and clients over one metadata tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, bookie_settings: BookieSettings = SMALL) -> None:
+        self._bookie_settings = bookie_settings
         self.tree = MemoryTree()
         self.settings = LONG_RETRIES
         self.processes: list[Process] = []
@@ -81,7 +85,7 @@ class Cluster:
         return self.stores[-1]
 
     async def add_bookie(self, token: ClusterToken = NO_TOKEN) -> None:
-        self.processes.append(Process(self.tree, len(self.processes), token))
+        self.processes.append(Process(self.tree, len(self.processes), token, self._bookie_settings))
         await self.processes[-1].start()
 
     async def client(self, settings: LedgerSettings | None = None, token: ClusterToken = NO_TOKEN) -> LedgerClient:

@@ -18,6 +18,7 @@ from boki_bookie.entries.ledger_index import HELD_FOR_GOOD
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.bookie_mark import (
     DRAINING,
+    LEFT_NAMED,
     RETIRED,
     UNMARKED,
     BookieMark,
@@ -133,10 +134,11 @@ class Drain:
     async def _advance(self) -> None:
         """One step of the drain: collect, then note what is left. Adds are refused."""
         assert all(storage.drains for storage in self._storages), "a mark was not applied"
-        left = held = 0
+        left: list[int] = []
+        held = 0
         for storage in self._storages:
             ledgers = [ledger for ledger in map(storage.ledger, storage.ledger_ids) if ledger and ledger.entry_count]
-            left += len(ledgers)
+            left += [ledger.ledger_id for ledger in ledgers]
             held += sum(ledger.hold == HELD_FOR_GOOD for ledger in ledgers)
             if ledgers:
                 storage.request_checkpoint()
@@ -147,7 +149,8 @@ class Drain:
             self.mark,
             refuses=True,
             empty=not left,
-            ledgers=left,
+            ledgers=len(left),
+            left=tuple(sorted(left)[:LEFT_NAMED]),
             held_for_good=held,
             in_limbo=any(storage.limbo is not None for storage in self._storages),
         )

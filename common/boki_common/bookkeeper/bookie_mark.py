@@ -32,6 +32,7 @@ from boki_common.runtime.ports import Random
 MARKS: Final = "/boki/bookies"
 VERSION: Final = 1
 TOKEN_BYTES: Final = 8
+LEFT_NAMED: Final = 100
 NO_MARK: Final = -1
 """The version of a node that is not there."""
 
@@ -56,6 +57,8 @@ class BookieMark(msgspec.Struct, frozen=True, kw_only=True):
     """While it refuses it came to hold no entry."""
     ledgers: int = 0
     """Ledgers of which it holds entries still."""
+    left: tuple[int, ...] = ()
+    """The first of them, at most `LEFT_NAMED`."""
     held_for_good: int = 0
     """Those of them that were salvaged: their holds may have been forgotten, so they are never emptied."""
     in_limbo: bool = False

@@ -2,5 +2,6 @@
 
 Pure: `plan` decides which copies are missing, in what order they are made anew, and where. `away` remembers how long bookies are gone,
 `audit` is what a look at all ledgers found. Coroutines: `worker` repairs one ledger, at the rate of `pace`; `auditor` looks at
-all of them and hands them to workers. `settings` is what a process may set of it.
+all of them and hands them to workers. `drain_rules` decides whether a bookie may be drained and what that waits for; `drain` begins
+and ends it. `settings` is what a process may set of it.
 """

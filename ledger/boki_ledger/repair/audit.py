@@ -1,4 +1,4 @@
-"""What one look at all ledgers and bookies found: which copies are missing, and which of them are due. Pure, for JSON too."""
+"""The result of one look at all ledgers and bookies: which copies are missing or leave, and which of them are due. Pure, for JSON too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.ids import BookieId
+from boki_ledger.repair.drain_rules import is_written
 from boki_ledger.repair.plan import (
     FOR_GOOD,
     Blocker,
     Urgency,
+    copies_left,
     is_mass_outage,
     lost_bookies,
+    missing_bytes,
     missing_entries,
     plan_ledger,
     urgency,
@@ -49,11 +52,20 @@ class Audit:
     mass_outage: bool
     missing: tuple[MissingCopies, ...] = field(default=())
     """Most urgent first."""
+    leaving: tuple[MissingCopies, ...] = field(default=())
+    """Ledgers with a place on bookies that drain; `away` and `due` are these bookies."""
 
     @property
     def due(self) -> list[MissingCopies]:
-        """Those with copies to be made anew, most urgent first."""
-        return [one for one in self.missing if one.due and (one.entries or not one.written)]
+        """Those with copies to be made anew, most urgent first: those of bookies that drain last, and not in a mass outage."""
+        lost = [one for one in self.missing if one.due and (one.entries or not one.written)]
+        known = {one.urgency.ledger_id for one in lost}
+        leaving = [
+            one
+            for one in self.leaving
+            if one.urgency.ledger_id not in known and (one.entries or not one.written) and not self.mass_outage
+        ]
+        return lost + leaving
 
 
 def look_at(
@@ -69,24 +81,40 @@ def look_at(
     return MissingCopies(urgency(ledger_id, metadata, gone), missing, tuple(sorted(gone)), due, written)
 
 
+def look_at_leaving(
+    ledger_id: int, metadata: LedgerMetadata, away: Mapping[BookieId, float], draining: frozenset[BookieId]
+) -> MissingCopies | None:
+    """Return the copies that bookies which drain have of a ledger; None if they have no place in it."""
+    leaving = frozenset(bookie for _, bookies in metadata.ensembles for bookie in bookies if bookie in draining)
+    if not leaving:
+        return None
+    written = any(is_written(metadata, bookie) for bookie in leaving)
+    first = Urgency(copies_left(metadata, away), missing_bytes(metadata, leaving), ledger_id)
+    return MissingCopies(first, missing_entries(metadata, leaving), tuple(sorted(leaving)), leaving, written)
+
+
 def audit_of(
     ledgers: Mapping[int, LedgerMetadata | None],
     away: Mapping[BookieId, float],
     bookies: int,
     *,
     grace_s: float,
+    draining: frozenset[BookieId] = frozenset(),
 ) -> Audit:
-    """The audit of ledgers, by id; None is metadata that cannot be read."""
+    """The audit of ledgers, by id; None is metadata that cannot be read. `draining`: bookies that are drained."""
     mass_outage = is_mass_outage(away, bookies)
-    found = []
+    found, leaving = [], []
     for ledger_id, metadata in ledgers.items():
         if metadata is not None:
+            leaves = look_at_leaving(ledger_id, metadata, away, draining)
+            if leaves is not None:
+                leaving.append(leaves)
             due = lost_bookies(metadata, away, grace_s=grace_s, mass_outage=mass_outage)
             missing = look_at(ledger_id, metadata, away, due)
             if missing is not None:
                 found.append(missing)
     unreadable = tuple(ledger_id for ledger_id, metadata in ledgers.items() if metadata is None)
-    return Audit(len(ledgers), unreadable, bookies, away, mass_outage, tuple(sorted(found)))
+    return Audit(len(ledgers), unreadable, bookies, away, mass_outage, tuple(sorted(found)), tuple(sorted(leaving)))
 
 
 def describe(audit: Audit) -> dict[str, Any]:
@@ -101,6 +129,8 @@ def describe(audit: Audit) -> dict[str, Any]:
         "missing_ledgers": len(audit.missing),
         "missing_entries": sum(one.entries for one in audit.missing),
         "missing_bytes": _bytes(audit.missing),
+        "leaving_ledgers": len(audit.leaving),
+        "leaving_bytes": _bytes(audit.leaving),
         "due_ledgers": len(audit.due),
         "due_bytes": _bytes(audit.due),
         "most_urgent": [_describe_ledger(one) for one in audit.missing[:LISTED]],

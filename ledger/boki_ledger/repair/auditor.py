@@ -10,6 +10,7 @@
   anew for each version of the metadata that a worker reads, and the bookies are looked at each `round_s` meanwhile.
 - Where more bookies are lost during a round, it ends early, so that ledgers with fewer copies come first.
 - A ledger that could not be repaired is tried again each round: a source or a target may have returned.
+- Bookies that drain have their copies made elsewhere as well, after all that is lost, and are retired in the end (`drain`).
 
 Any number of auditors may run at once: they do things twice, and nothing wrong (`worker`). While Apache's auditor is elected
 in the same cluster this one only looks, since that one fences ledgers and knows no holds.
@@ -19,24 +20,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
-from boki_common.errors import BokiError, CorruptData, NoSuchLedger
+from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore, names_below
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
 from boki_ledger.repair.away import Away
+from boki_ledger.repair.drain import APACHES_ELECTION, Drains, read_ledgers
 from boki_ledger.repair.pace import RatePace
 from boki_ledger.repair.plan import FOR_GOOD, lost_bookies
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
 
-APACHES_ELECTION: Final = f"{layout.LEDGERS}/underreplication/auditorelection"
-READ_AT_ONCE: Final = 64
+APART: Final = 64
+"""Ledgers whose metadata is in memory at a time during a scan."""
 
 _log = get_logger("repair")
 
@@ -49,6 +52,7 @@ class Auditor:
         self._store = store
         self._limits = limits
         self._worker = RepairWorker(ports, pace=RatePace(limits.bytes_per_s))
+        self._drains = Drains(ports, store)
         self._memory = Away()
         self._named: dict[BookieId, None] = {}
         self._away: dict[BookieId, float] = {}
@@ -57,6 +61,7 @@ class Auditor:
         self._looking = asyncio.Lock()
         self._scanned_at = float("-inf")
         self._scanned_for: tuple[BookieId, ...] | None = None
+        self._read_last: dict[int, LedgerMetadata | None] = {}
         self._candidates: dict[int, None] = {}
         self._ledgers = 0
         self._unreadable: tuple[int, ...] = ()
@@ -77,22 +82,27 @@ class Auditor:
         if self._must_scan(loop.time()):
             await self._scan()
             await self._look()  # the ledgers may name bookies that are retired
-            self._scanned_at, self._scanned_for = loop.time(), tuple(self._away)
-        found = await self._read(list(self._candidates))
-        audit = audit_of(found, self._away, self._bookies, grace_s=self._limits.grace_s)
-        self._candidates = {one.urgency.ledger_id: None for one in audit.missing}
+            self._scanned_at, self._scanned_for = loop.time(), self._leaving()
+        self._read_last = found = await read_ledgers(self._ports, list(self._candidates))
+        audit = audit_of(found, self._away, self._bookies, grace_s=self._limits.grace_s, draining=self._drains.bookies)
+        self._candidates = {one.urgency.ledger_id: None for one in (*audit.missing, *audit.leaving)}
         unreadable = tuple(sorted({*self._unreadable, *audit.unreadable}))
-        self._last = Audit(self._ledgers, unreadable, audit.bookies, dict(audit.away), audit.mass_outage, audit.missing)
+        self._last = replace(audit, ledgers=self._ledgers, unreadable=unreadable, away=dict(audit.away))
         self._blocked = {key: value for key, value in self._blocked.items() if key in self._candidates}
         return self._last
 
     def _must_scan(self, now_s: float) -> bool:
-        return self._scanned_for != tuple(self._away) or now_s >= self._scanned_at + self._limits.scan_s
+        return self._scanned_for != self._leaving() or now_s >= self._scanned_at + self._limits.scan_s
+
+    def _leaving(self) -> tuple[BookieId, ...]:
+        """Those that are away, and those that drain."""
+        return (*self._away, *sorted(self._drains.bookies - self._away.keys()))
 
     async def _look(self) -> None:
         """Who is away now. Raises MetadataError."""
         async with self._looking:
             loop = asyncio.get_running_loop()
+            await self._drains.look()
             registered = {
                 bookie
                 for read_only in (False, True)
@@ -119,7 +129,7 @@ class Auditor:
         holders: dict[int, frozenset[BookieId]] = {}
         unreadable: list[int] = []
         for some in _parts(listed):
-            for ledger_id, metadata in (await self._read(some)).items():
+            for ledger_id, metadata in (await read_ledgers(self._ports, some)).items():
                 if metadata is None:
                     unreadable.append(ledger_id)
                     continue
@@ -127,26 +137,9 @@ class Auditor:
                 named.update(dict.fromkeys(members))
                 holders[ledger_id] = frozenset(members)
         self._named = named
-        present = frozenset(await layout.bookie_cookies(self._store)) - self._away.keys()
+        present = frozenset(await layout.bookie_cookies(self._store)) - self._away.keys() - self._drains.bookies
         self._candidates = {ledger_id: None for ledger_id, members in holders.items() if members - present}
         self._ledgers, self._unreadable = len(listed), tuple(unreadable)
-
-    async def _read(self, ledgers: list[int]) -> dict[int, LedgerMetadata | None]:
-        """The metadata of ledgers that are there; None where it cannot be read. Raises MetadataError."""
-        found: dict[int, LedgerMetadata | None] = {}
-
-        async def read(ledger_id: int) -> None:
-            try:
-                found[ledger_id] = (await self._ports.updates.read_now(ledger_id)).metadata
-            except NoSuchLedger:
-                return
-            except CorruptData as error:
-                _log.error("metadata of a ledger cannot be read", ledger_id=ledger_id, error=error)
-                found[ledger_id] = None
-
-        for some in _parts(ledgers):
-            await asyncio.gather(*map(read, some))
-        return dict(sorted(found.items()))
 
     # -- repairing
 
@@ -177,13 +170,25 @@ class Auditor:
         if self._mode is Mode.OURS and audit.due:
             await self._repair_due(audit)
             await self.audit()
+        if self._mode is Mode.OURS:
+            await self._finish_drains()
+
+    async def _finish_drains(self) -> None:
+        """Retire the bookies that nothing names any more. Raises MetadataError."""
+        naming: dict[BookieId, dict[int, LedgerMetadata]] = {bookie: {} for bookie in self._drains.bookies}
+        for ledger_id, metadata in self._read_last.items():
+            for bookie, ledgers in naming.items():
+                if metadata is not None and any(bookie in bookies for _, bookies in metadata.ensembles):
+                    ledgers[ledger_id] = metadata
+        found = await self._drains.finish(naming, self._away, grace_s=self._limits.grace_s)
+        self._candidates.update(dict.fromkeys(found))
 
     async def _repair_due(self, audit: Audit) -> None:
         """Let several workers repair the ledgers that are due, until none is left or one worker fails. Raises MetadataError."""
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
         queue = iter([one.urgency.ledger_id for one in audit.due])
-        known = tuple(audit.away)
+        known = self._leaving()
         workers = [
             asyncio.create_task(self._work(queue, known), name="repair") for _ in range(self._limits.ledgers_at_once)
         ]
@@ -200,19 +205,21 @@ class Auditor:
         for ledger_id in queue:
             if asyncio.get_running_loop().time() >= self._looked_at + self._limits.round_s:
                 await self._look()
-            if tuple(self._away) != known:
+            if self._leaving() != known:
                 return  # others are lost, or some returned: what is urgent is decided again
             self._count(await self._worker.repair(ledger_id, self._lost, self._targets()))
 
     def _lost(self, metadata: LedgerMetadata) -> frozenset[BookieId]:
         audit = self._last
         assert audit is not None
-        return lost_bookies(metadata, self._away, grace_s=self._limits.grace_s, mass_outage=audit.mass_outage)
+        lost = lost_bookies(metadata, self._away, grace_s=self._limits.grace_s, mass_outage=audit.mass_outage)
+        return lost if audit.mass_outage else lost | self._drains.bookies
 
     def _targets(self) -> list[BookieId]:
         """Bookies that take writes and are not failing, in random order."""
         chooser = self._ports.chooser
-        return [one for one in self._ports.rng.shuffled(chooser.writable()) if one not in self._away]
+        leaving = self._leaving()
+        return [one for one in self._ports.rng.shuffled(chooser.writable()) if one not in leaving]
 
     def _count(self, done: Repaired) -> None:
         self._copied += done.copied
@@ -239,6 +246,7 @@ class Auditor:
             "mode": self._mode.value,
             "why": self._why,
             "audit": audit,
+            "drains": self._drains.status(),
             "repaired_ledgers": self._repaired,
             "copied_entries": self._copied,
             "copied_bytes": self._copied_bytes,
@@ -253,5 +261,5 @@ class Auditor:
 
 
 def _parts(ledgers: list[int]) -> Iterator[list[int]]:
-    for begin in range(0, len(ledgers), READ_AT_ONCE):
-        yield ledgers[begin : begin + READ_AT_ONCE]
+    for begin in range(0, len(ledgers), APART):
+        yield ledgers[begin : begin + APART]

@@ -11,7 +11,8 @@ import pytest
 from boki_common.bookkeeper import layout
 from boki_common.metadata.store import ensure_path
 from boki_common.testing.virtual_time import let_pass
-from boki_ledger.repair.auditor import APACHES_ELECTION, Auditor
+from boki_ledger.repair.auditor import Auditor
+from boki_ledger.repair.drain import APACHES_ELECTION
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.testing.ledgers import Ledgers
 

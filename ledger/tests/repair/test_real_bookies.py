@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import pytest
-from tests.real_bookies import Cluster
+from tests.real_bookies import SMALL, Cluster
 
 from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.bookie_mark import RETIRED, read_mark
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.errors import WrongDirectory
 from boki_common.ids import BookieId
 from boki_ledger.client import LedgerClient
 from boki_ledger.repair.settings import Mode, RepairLimits
@@ -66,6 +69,61 @@ async def lose(cluster: Cluster, number: int) -> BookieId:
     path = layout.cookie_path(lost)
     await store.delete(path, version=(await store.get(path)).version)
     return lost
+
+
+async def test_a_drained_bookie_ends_with_an_empty_store_and_nothing_names_it() -> None:
+    """Beside a writer that goes on, and a restart in the middle."""
+    cluster = Cluster(
+        replace(SMALL, gc_grace_s=0.0, gc_interval_s=0.05, gc_reads_per_s=10**9, disk_check_interval_s=0.05)
+    )
+    try:
+        await cluster.start(*[NO_TOKEN] * 5)
+        client = await cluster.client()
+        ledgers = await written(cluster, client)
+        writer = await client.create()
+        payloads = [b"%d" % number for number in range(60)]
+        for payload in payloads[:20]:
+            await writer.append(payload)
+        members = (await client.metadata_of(writer.ledger_id)).ensembles[-1][1]
+        drained = members[0]
+        process = next(one for one in cluster.processes if one.bookie is not None and one.bookie.bookie_id == drained)
+        bookie = process.bookie
+        assert bookie is not None
+        assert await client.check_drain(drained) == []
+        await client.begin_drain(drained)
+        auditor = client.auditor(LIMITS)
+        store = await cluster.store()
+        while not (await read_mark(store, drained)).mark.refuses:
+            await asyncio.sleep(0.01)
+        for payload in payloads[20:40]:
+            await writer.append(payload)
+        await auditor.round(Mode.OURS)
+        await process.stop()
+        await process.start()
+        bookie = process.bookie
+        assert bookie is not None
+        for payload in payloads[40:]:
+            await writer.append(payload)
+        async with asyncio.timeout(60):
+            while (await read_mark(store, drained)).mark.left != (writer.ledger_id,):
+                await auditor.round(Mode.OURS)
+                await asyncio.sleep(0.01)
+            await writer.close()  # of what is written nothing is dropped
+            while (await read_mark(store, drained)).mark.state != RETIRED:
+                await auditor.round(Mode.OURS)
+                await asyncio.sleep(0.01)
+            assert isinstance(await bookie.failed, WrongDirectory)
+        storage = bookie.storage.of(0)
+        assert all(not storage.entry_ids(ledger_id) for ledger_id in storage.ledger_ids)
+        ledgers[writer.ledger_id] = payloads
+        assert not await naming(client, ledgers, drained)
+        await check_copies(cluster, client, {one: ledgers[one] for one in ledgers if one != writer.ledger_id})
+        reader = await client.open(writer.ledger_id, recover=False)
+        assert [bytes(one) for one in await reader.read(0, len(payloads) - 1)] == payloads
+        await reader.close()
+        assert drained not in await layout.bookie_cookies(store)
+    finally:
+        await cluster.close()
 
 
 @pytest.mark.parametrize(

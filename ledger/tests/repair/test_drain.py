@@ -1,0 +1,232 @@
+"""Drains over scripted bookies: the check, the moves, what is waited for, and the end, interrupted anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+import pytest
+from tests.repair.test_auditor import closed_on, lose, members, register
+
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, read_mark, write_mark
+from boki_common.errors import InvalidArgument
+from boki_common.ids import BookieId
+from boki_common.metadata.memory import Fault
+from boki_common.metadata.store import ensure_path
+from boki_common.testing.machine import CountingRandom
+from boki_common.testing.virtual_time import let_pass
+from boki_ledger.repair.auditor import Auditor
+from boki_ledger.repair.drain import APACHES_LOCKS
+from boki_ledger.repair.drain_rules import Refusal
+from boki_ledger.repair.settings import Mode, RepairLimits
+from boki_ledger.testing.ledgers import Ledgers
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
+LIMITS: Final = RepairLimits(bytes_per_s=0, ledgers_at_once=1)
+B1: Final = BookieId("b1")
+
+
+async def notes(ledgers: Ledgers, *, empty: bool = True) -> None:
+    """What the bookie notes in its mark, once it refuses and once it is empty."""
+    seen = await read_mark(ledgers.store, B1)
+    wanted = msgspec.structs.replace(seen.mark, refuses=True, empty=empty)
+    await write_mark(ledgers.store, B1, wanted, seen=seen, rng=CountingRandom(77))
+
+
+async def state(ledgers: Ledgers) -> str:
+    return (await read_mark(ledgers.store, B1)).mark.state
+
+
+async def has_cookie(ledgers: Ledgers) -> bool:
+    return await ledgers.store.exists(layout.cookie_path(B1))
+
+
+@pytest.fixture
+async def ledger_id(ledgers: Ledgers) -> int:
+    """Closed, on b1, b2 and b3, of five."""
+    found = await closed_on(ledgers, "b1", "b2", "b3")
+    await register(ledgers, "b1", "b2", "b3", "b4", "b5")
+    return found
+
+
+@pytest.fixture
+def auditor(ledgers: Ledgers) -> Auditor:
+    return ledgers.client.auditor(LIMITS)
+
+
+async def test_copies_move_then_the_bookie_is_retired(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:
+    assert await ledgers.client.check_drain(B1) == []
+    await ledgers.client.begin_drain(B1)
+    await auditor.round(Mode.OURS)
+    assert B1 not in await members(ledgers, ledger_id)
+    (drain,) = auditor.status()["drains"]
+    assert "not noted yet that it refuses" in drain["waits_for"][0]
+    await notes(ledgers, empty=False)
+    await auditor.round(Mode.OURS)
+    assert await state(ledgers) == DRAINING
+    await notes(ledgers)
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), await has_cookie(ledgers)) == (RETIRED, False)
+    await auditor.round(Mode.OURS)
+    assert auditor.status()["drains"] == []
+
+
+async def test_it_is_a_source_while_it_drains(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:
+    """The only one that is there: another bookie that is lost costs nothing."""
+    await ledgers.client.begin_drain(B1)
+    await lose(ledgers, "b2", "b3")
+    await auditor.round(Mode.OURS)
+    assert {"b4", "b5"} <= await members(ledgers, ledger_id)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
+async def test_nothing_moves_unless_it_was_asked_for(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor, mode: Mode
+) -> None:
+    await ledgers.client.begin_drain(B1)
+    await notes(ledgers)
+    await auditor.round(mode)
+    assert B1 in await members(ledgers, ledger_id)
+    assert (await state(ledgers), await has_cookie(ledgers)) == (DRAINING, True)
+
+
+async def test_a_cancelled_drain_leaves_the_rest_where_it_is(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor
+) -> None:
+    await ledgers.client.begin_drain(B1)
+    await ledgers.client.cancel_drain(B1)
+    await auditor.round(Mode.OURS)
+    assert B1 in await members(ledgers, ledger_id)
+    with pytest.raises(InvalidArgument, match="no drain to cancel"):
+        await ledgers.client.cancel_drain(B1)
+
+
+async def test_a_cancellation_between_listing_and_retiring_wins(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ledgers.client.begin_drain(B1)
+    await auditor.round(Mode.OURS)
+    await notes(ledgers)
+    real = layout.list_ledgers
+
+    async def cancelling(store: object) -> list[int]:
+        found = await real(ledgers.store)
+        if (await read_mark(ledgers.store, B1)).mark.state == DRAINING:
+            await ledgers.client.cancel_drain(B1)
+        return [*found]
+
+    monkeypatch.setattr(layout, "list_ledgers", cancelling)
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), await has_cookie(ledgers)) == ("active", True)
+
+
+async def test_a_ledger_that_is_written_is_waited_for_and_a_spare_is_not(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor
+) -> None:
+    ledgers.bookies.register("b1", "b2", "b3")
+    spare = await ledgers.client.create()
+    writer = await ledgers.client.create()
+    await writer.append(b"entry")
+    ledgers.bookies.register("b2", "b3", "b4", "b5")
+    await ledgers.client.begin_drain(B1)
+    await notes(ledgers)
+    await auditor.round(Mode.OURS)
+    (drain,) = auditor.status()["drains"]
+    assert drain["waits_for"] == [
+        f"ledgers {writer.ledger_id} are written still: their writers replace it, or their logs are rolled"
+    ]
+    await writer.close()
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), B1 in await members(ledgers, writer.ledger_id)) == (RETIRED, False)
+    assert B1 in await members(ledgers, spare.ledger_id), "it has no entry, and gets none there"
+
+
+async def test_a_ledger_made_meanwhile_by_an_old_list_is_found_by_the_last_listing(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor
+) -> None:
+    await ledgers.client.begin_drain(B1)
+    await auditor.round(Mode.OURS)
+    late = await closed_on(ledgers, "b1", "b2", "b3")
+    ledgers.bookies.register("b2", "b3", "b4", "b5")
+    await notes(ledgers)
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), auditor.status()["drains"][0]["waits_for"]) == (
+        DRAINING,
+        ["1 ledgers that were made meanwhile name it"],
+    )
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), B1 in await members(ledgers, late)) == (RETIRED, False)
+
+
+async def test_a_dead_bookie_is_drained_without_its_word(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:
+    await lose(ledgers, "b1")
+    assert await ledgers.client.check_drain(B1) == []
+    await ledgers.client.begin_drain(B1)
+    await auditor.round(Mode.OURS)
+    assert B1 not in await members(ledgers, ledger_id), "its copies are made anew at once"
+    assert await state(ledgers) == DRAINING
+    await let_pass(LIMITS.grace_s)
+    await auditor.round(Mode.OURS)
+    assert (await state(ledgers), await has_cookie(ledgers)) == (RETIRED, False)
+
+
+async def test_refusals_are_named(ledgers: Ledgers, ledger_id: int) -> None:
+    with pytest.raises(InvalidArgument, match="expected the id of a bookie"):
+        await ledgers.client.check_drain(BookieId("nobody"))
+    await lose(ledgers, "b4", "b5")
+    assert [one.why for one in await ledgers.client.check_drain(B1)] == [Refusal.TOO_FEW_BOOKIES]
+    await lose(ledgers, "b1", "b2", "b3")
+    assert {one.why for one in await ledgers.client.check_drain(B1)} == {Refusal.TOO_FEW_BOOKIES, Refusal.LAST_COPY}
+
+
+async def test_beside_apaches_autorecovery_none_begins(ledgers: Ledgers, ledger_id: int) -> None:
+    await ensure_path(ledgers.store, APACHES_LOCKS)
+    assert await ledgers.client.check_drain(B1) == []
+    await ledgers.store.create(f"{APACHES_LOCKS}/urL0000000007", b"")
+    (refused,) = await ledgers.client.check_drain(B1)
+    assert refused.why is Refusal.AUTORECOVERY and "1 ledgers locked" in refused.text
+
+
+async def test_another_one_that_drains_is_no_target(ledgers: Ledgers, ledger_id: int) -> None:
+    await ledgers.client.begin_drain(BookieId("b4"))
+    await ledgers.client.begin_drain(BookieId("b5"))
+    assert [one.why for one in await ledgers.client.check_drain(B1)] == [Refusal.TOO_FEW_BOOKIES]
+
+
+@pytest.mark.parametrize("stop_after", range(0, 40, 3))
+async def test_a_controller_that_ends_anywhere_is_followed_by_another(
+    ledgers: Ledgers, ledger_id: int, stop_after: int
+) -> None:
+    await ledgers.client.begin_drain(B1)
+    await notes(ledgers)
+    running = asyncio.create_task(ledgers.client.auditor(LIMITS).round(Mode.OURS))
+    for _ in range(stop_after):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    other = ledgers.client.auditor(LIMITS)
+    for _ in range(2):
+        await other.round(Mode.OURS)
+    assert (await state(ledgers), await has_cookie(ledgers)) == (RETIRED, False)
+    assert B1 not in await members(ledgers, ledger_id)
+    for entry_id in range(3):
+        assert len(ledgers.copies(ledger_id, await ledgers.metadata(ledger_id), entry_id)) == 3
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED])
+async def test_lost_answers_of_its_end_are_settled(ledgers: Ledgers, ledger_id: int, fault: Fault) -> None:
+    await ledgers.client.begin_drain(B1)
+    auditor = ledgers.client.auditor(LIMITS)
+    await auditor.round(Mode.OURS)
+    await notes(ledgers)
+    ledgers.store.fail_next_write(fault, count=2)
+    running = asyncio.create_task(auditor.round(Mode.OURS))
+    await let_pass(1)
+    ledgers.tree.deliver_delayed()
+    await asyncio.gather(running, return_exceptions=True)
+    for _ in range(2):
+        await auditor.round(Mode.OURS)
+    assert (await state(ledgers), await has_cookie(ledgers)) == (RETIRED, False)
