@@ -321,6 +321,7 @@ async def running_controller(
     """A controller; it leads or stands for election. Raises SettingsError: cannot listen."""
     from boki_ledger.repair.settings import Mode
     from boki_metalog.control.controller import Controller, Duty
+    from boki_metalog.control.policies import RollWritten, default_policies
 
     async with ledger_client(parts, settings) as ledgers:
         auditor = ledgers.auditor(settings.controller.repair_limits())
@@ -330,6 +331,7 @@ async def running_controller(
             ledgers=ledgers,
             rng=parts.rng,
             settings=settings.controller,
+            policies=[*default_policies(), RollWritten(auditor.written)],
             duties=[Duty("repair", lambda: auditor.run(mode), auditor.status)],
             token=parts.token,
         ).start(address)

@@ -120,6 +120,12 @@ class ControllerSettings:
         minimum=0.01,
     )
 
+    repair_roll_s: float = setting(
+        300.0,
+        help="With `ours`: a log whose ledgers are written on a lost or drained bookie for so long begins a new term.",
+        minimum=0.0,
+    )
+
     def backoff(self) -> Backoff:
         """The pauses of one series of attempts."""
         return Backoff(self.retry_first_s, self.retry_limit_s)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.ids import BookieId
-from boki_ledger.repair.drain_rules import is_written
+from boki_ledger.repair.drain_rules import may_get_entries
 from boki_ledger.repair.plan import (
     FOR_GOOD,
     Blocker,
@@ -88,7 +88,7 @@ def look_at_leaving(
     leaving = frozenset(bookie for _, bookies in metadata.ensembles for bookie in bookies if bookie in draining)
     if not leaving:
         return None
-    written = any(is_written(metadata, bookie) for bookie in leaving)
+    written = any(may_get_entries(metadata, bookie) for bookie in leaving)
     first = Urgency(copies_left(metadata, away), missing_bytes(metadata, leaving), ledger_id)
     return MissingCopies(first, missing_entries(metadata, leaving), tuple(sorted(leaving)), leaving, written)
 

@@ -67,6 +67,7 @@ class Auditor:
         self._unreadable: tuple[int, ...] = ()
         self._last: Audit | None = None
         self._blocked: dict[int, Repaired] = {}
+        self._written: dict[int, None] = {}
         self._mode = Mode.OBSERVE
         self._why = ""
         self._repaired = self._copied = self._copied_bytes = 0
@@ -172,6 +173,18 @@ class Auditor:
             await self.audit()
         if self._mode is Mode.OURS:
             await self._finish_drains()
+            self._written = dict.fromkeys([*await self._written_on_lost(audit), *self._drains.written])
+
+    async def _written_on_lost(self, audit: Audit) -> list[int]:
+        """Return ledgers whose last fragment gets entries and has a bookie that is lost. Raises MetadataError."""
+        found = []
+        for one in audit.missing:
+            metadata = self._read_last.get(one.urgency.ledger_id)
+            if one.written and metadata is not None:
+                for bookie in sorted(one.due):
+                    if await self._drains.is_written(one.urgency.ledger_id, metadata, bookie):
+                        found.append(one.urgency.ledger_id)
+        return found
 
     async def _finish_drains(self) -> None:
         """Retire the bookies that nothing names any more. Raises MetadataError."""
@@ -234,6 +247,11 @@ class Auditor:
             self._blocked[done.ledger_id] = done
         else:
             self._blocked.pop(done.ledger_id, None)
+
+    def written(self) -> list[int]:
+        """Ledgers that keep a place on a bookie which is lost or drains until they are closed: their logs may be rolled. None unless
+        this one repairs."""
+        return list(self._written) if self._mode is Mode.OURS else []
 
     # -- for people
 

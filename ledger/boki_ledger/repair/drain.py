@@ -32,7 +32,7 @@ from boki_common.bookkeeper.bookie_mark import (
     retired,
     write_mark,
 )
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgument, NoNode, NoSuchEntry, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
@@ -44,7 +44,7 @@ from boki_ledger.repair.drain_rules import (
     DrainCheck,
     Refused,
     has_entries,
-    is_written,
+    may_get_entries,
     may_list,
     refusals,
     waits_for,
@@ -147,6 +147,10 @@ class Drains:
         self._store = store
         self._marks: dict[BookieId, SeenMark] = {}
         self._waits: dict[BookieId, list[str]] = {}
+        self._unfinished: list[BookieId] = []
+        """Retired ones that have a cookie still."""
+        self.written: dict[int, None] = {}
+        """Ledgers that are written, and keep drains from their end."""
         self._sessions = 0
         store.on_session_lost(self._session_lost)
 
@@ -162,9 +166,7 @@ class Drains:
         """Read the marks. Raises MetadataError, CorruptData."""
         marks = await read_marks(self._store)
         cookies = frozenset(await layout.bookie_cookies(self._store))
-        for bookie, seen in marks.items():
-            if seen.mark.state == RETIRED and bookie in cookies:
-                await self._delete_cookie(bookie)
+        self._unfinished = [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]
         self._marks = {bookie: seen for bookie, seen in marks.items() if seen.mark.state == DRAINING}
         self._waits = {bookie: self._waits.get(bookie, []) for bookie in self._marks}
 
@@ -184,12 +186,18 @@ class Drains:
         Raises:
             MetadataError: a later round finishes.
         """
+        for bookie in self._unfinished:
+            await self._delete_cookie(bookie)
         found: dict[int, None] = {}
+        self.written = {}
         for bookie, seen in self._marks.items():
             known = naming.get(bookie, {})
             moving = [one for one, metadata in known.items() if has_entries(metadata, bookie)]
-            written = [one for one, metadata in known.items() if await self._is_written(one, metadata, bookie)]
+            written = [one for one, metadata in known.items() if await self.is_written(one, metadata, bookie)]
             away_s = away.get(bookie)
+            if away_s is None:
+                written += await self._open_of(seen.mark.left)
+            self.written.update(dict.fromkeys(written))
             waits = waits_for(seen.mark, away_s, grace_s=grace_s, moving=len(moving), written=written)
             if not waits and may_list(seen.mark, away_s, grace_s=grace_s):
                 left = await self._retire(bookie, seen)
@@ -198,9 +206,14 @@ class Drains:
             self._waits[bookie] = waits
         return list(found)
 
-    async def _is_written(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> bool:
+    async def _open_of(self, ledgers: tuple[int, ...]) -> list[int]:
+        """Those that are not closed: a bookie drops nothing of them. Raises MetadataError."""
+        found = await read_ledgers(self._ports, [*ledgers])
+        return [one for one, metadata in found.items() if metadata and metadata.state is not LedgerState.CLOSED]
+
+    async def is_written(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> bool:
         """Whether the bookie has a place in a fragment that gets entries: one without any, such as a spare's, costs no copy."""
-        if not is_written(metadata, bookie):
+        if not may_get_entries(metadata, bookie):
             return False
         first = metadata.ensembles[-1][0]
         try:
@@ -226,7 +239,7 @@ class Drains:
                 for ledger_id, metadata in ledgers.items()
                 if metadata is None
                 or has_entries(metadata, bookie)
-                or await self._is_written(ledger_id, metadata, bookie)
+                or await self.is_written(ledger_id, metadata, bookie)
             ]
             if naming or session != self._sessions:
                 return naming

@@ -176,7 +176,7 @@ def has_entries(metadata: LedgerMetadata, bookie: BookieId) -> bool:
     )
 
 
-def is_written(metadata: LedgerMetadata, bookie: BookieId) -> bool:
+def may_get_entries(metadata: LedgerMetadata, bookie: BookieId) -> bool:
     """Whether a bookie has a place in a fragment that may still get entries."""
     without_end = metadata.ensembles[len(fixed_fragments(metadata)) :]
     return any(bookie in bookies for _, bookies in without_end)
@@ -193,7 +193,7 @@ def waits_for(
 ) -> list[str]:
     """Return what a drain waits for, for people; empty, if nothing. `moving`: ledgers whose copies are to be made elsewhere."""
     found = []
-    named = sorted(written)
+    named = sorted({*written})
     if moving:
         found.append(f"{moving} ledgers are to be copied to other bookies")
     if named:

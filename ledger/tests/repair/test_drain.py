@@ -10,7 +10,7 @@ import pytest
 from tests.repair.test_auditor import closed_on, lose, members, register
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, read_mark, write_mark
+from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, read_mark, retired, write_mark
 from boki_common.errors import InvalidArgument
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault
@@ -138,10 +138,38 @@ async def test_a_ledger_that_is_written_is_waited_for_and_a_spare_is_not(
     assert drain["waits_for"] == [
         f"ledgers {writer.ledger_id} are written still: their writers replace it, or their logs are rolled"
     ]
+    assert auditor.written() == [writer.ledger_id], "its log may be rolled"
     await writer.close()
     await auditor.round(Mode.OURS)
+    assert auditor.written() == []
     assert (await state(ledgers), B1 in await members(ledgers, writer.ledger_id)) == (RETIRED, False)
     assert B1 in await members(ledgers, spare.ledger_id), "it has no entry, and gets none there"
+
+
+async def test_what_the_bookie_holds_of_open_ledgers_is_told(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor
+) -> None:
+    """It names the bookie no more, but of what is open nothing is dropped."""
+    ledgers.bookies.register("b2", "b3", "b4")
+    writer = await ledgers.client.create()
+    await ledgers.client.begin_drain(B1)
+    seen = await read_mark(ledgers.store, B1)
+    wanted = msgspec.structs.replace(seen.mark, refuses=True, ledgers=1, left=(writer.ledger_id,))
+    await write_mark(ledgers.store, B1, wanted, seen=seen, rng=CountingRandom(77))
+    await auditor.round(Mode.OURS)
+    assert auditor.written() == [writer.ledger_id]
+    assert "are written still" in auditor.status()["drains"][0]["waits_for"][0]
+
+
+async def test_an_audit_changes_nothing(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:
+    """Not the cookie of one that was retired a moment ago either."""
+    seen = await ledgers.client.begin_drain(B1)
+    await write_mark(ledgers.store, B1, retired(seen.mark), seen=seen, rng=CountingRandom(77))
+    await auditor.audit()
+    await auditor.round(Mode.OBSERVE)
+    assert await has_cookie(ledgers)
+    await auditor.round(Mode.OURS)
+    assert not await has_cookie(ledgers)
 
 
 async def test_a_ledger_made_meanwhile_by_an_old_list_is_found_by_the_last_listing(

@@ -14,7 +14,7 @@ from boki_ledger.repair.drain_rules import (
     Refusal,
     has_entries,
     is_recoverable,
-    is_written,
+    may_get_entries,
     may_list,
     refusals,
     waits_for,
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_may_name_it() -> None:
     assert "ledgers 0, 1, 2, 3, 4 and 2 more" in refused.text
 
 
-def test_what_is_written_needs_enough_bookies_and_must_be_recoverable() -> None:
+def test_what_may_get_entries_needs_enough_bookies_and_must_be_recoverable() -> None:
     written = ledger("x", "b4", "b5", state=LedgerState.OPEN)
     assert why(check(targets={"b1": None, "b2": None}), l1=written) == [Refusal.TOO_FEW_BOOKIES]
     assert why(check(away="x b4"), l1=written) == [Refusal.NOT_RECOVERABLE]
@@ -98,17 +98,17 @@ def test_recovery_needs_one_of_each_ack_quorum() -> None:
 
 
 def test_places_with_entries_and_places_that_may_get_some() -> None:
-    assert has_entries(ledger("x", "b1"), X) and not is_written(ledger("x", "b1"), X)
+    assert has_entries(ledger("x", "b1"), X) and not may_get_entries(ledger("x", "b1"), X)
     assert not has_entries(ledger("x", "b1", entries=0), X)
     written = ledger("x", "b1", state=LedgerState.OPEN)
-    assert is_written(written, X) and not has_entries(written, X)
+    assert may_get_entries(written, X) and not has_entries(written, X)
     two = LedgerMetadata(
         ensemble_size=2,
         write_quorum=2,
         ack_quorum=2,
         ensembles=((0, (X, BookieId("b1"))), (4, (BookieId("b2"), BookieId("b1")))),
     )
-    assert has_entries(two, X) and not is_written(two, X)
+    assert has_entries(two, X) and not may_get_entries(two, X)
 
 
 def noted(**fields: Any) -> BookieMark:

@@ -4,6 +4,8 @@
     Balance         slots lie as `/boki/weights` says, if there is such a node: also after logs were added or removed
     GiveUpSpares    ledgers that sequencers and engines made and never used, and that died, are closed and deleted
     WatchEngines    reports slots that fewer than two engines index: engines choose by their settings
+    RollWritten     logs begin new terms whose ledgers are written on bookies that are lost or drained, and that no writer replaces;
+                    it needs an auditor (`boki_ledger.repair`), so it is none of the default ones
 
 A policy keeps in memory only what another leader can find out again; it raises what kept it from being done.
 """
@@ -11,7 +13,7 @@ A policy keeps in memory only what another leader can find out again; it raises 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -252,6 +254,58 @@ async def _has_entries(ledgers: Ledgers, ledger_id: int) -> bool:
     finally:
         await reader.close()
     return True
+
+
+class RollWritten:
+    """See the module. A ledger makes its log roll once, so one that stays open all the same rolls nothing for ever.
+
+    The view says which log a metalog orders. The metadata of a data ledger does not say its log, so all logs are rolled for it: their
+    engines close the ledgers of the terms before.
+    """
+
+    name = "roll what is written on lost bookies"
+
+    def __init__(self, written: Callable[[], Iterable[int]]) -> None:
+        """`written`: ledgers that keep a place on a bookie that is lost or drains, as an auditor sees it now."""
+        self._written = written
+        self._since_s: dict[int, float] = {}
+        self._rolled: dict[int, None] = {}
+
+    async def run(self, cluster: Cluster) -> None:
+        """Raises NoSequencer, …: as `LogChanges.roll`; the next round goes on."""
+        now_s = asyncio.get_running_loop().time()
+        written = sorted(self._written())
+        self._since_s = {one: self._since_s.get(one, now_s) for one in written}
+        self._rolled = {one: None for one in self._rolled if one in self._since_s}
+        due = [
+            one
+            for one, since_s in self._since_s.items()
+            if now_s - since_s >= cluster.settings.repair_roll_s and one not in self._rolled
+        ]
+        if not due:
+            return
+        view = (await ensure_view(cluster.metadata)).view
+        logs = await self._logs_of(cluster, view, due)
+        for log in logs:
+            _log.info("a log begins a new term: its ledgers are written on bookies that are lost or drained", log=log)
+            await cluster.changes.roll(log, suspect=view.term_of(log))
+        self._rolled.update(dict.fromkeys(due))
+
+    @staticmethod
+    async def _logs_of(cluster: Cluster, view: View, ledgers: Sequence[int]) -> list[int]:
+        metalogs = {one.metalog_ledger: log for log, one in view.logs.items() if one is not None}
+        found: dict[int, None] = {}
+        for ledger_id in ledgers:
+            if ledger_id in metalogs:
+                found[metalogs[ledger_id]] = None
+                continue
+            try:
+                metadata = await cluster.ledgers.metadata_of(ledger_id)
+            except NoSuchLedger:
+                continue
+            if dict(metadata.custom).get(ROLE) == DATA and metadata.state is LedgerState.OPEN:
+                found.update(dict.fromkeys(view.logs))
+        return sorted(found)
 
 
 class WatchEngines:

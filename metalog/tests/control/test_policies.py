@@ -14,7 +14,16 @@ from boki_common.metadata.store import ensure_path
 from boki_ledger.metadata.member_trust import REMEMBERED
 from boki_metalog.control.controller_rules import WEIGHTS_PATH, encode_weights
 from boki_metalog.control.log_changes import LogChanges, ensure_logs
-from boki_metalog.control.policies import DATA, Balance, Cluster, GiveUpSpares, KeepTerms, Policy, WatchEngines
+from boki_metalog.control.policies import (
+    DATA,
+    Balance,
+    Cluster,
+    GiveUpSpares,
+    KeepTerms,
+    Policy,
+    RollWritten,
+    WatchEngines,
+)
 from boki_metalog.errors import MetalogUnreadable, SpareTaken, ThinlyServed
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
 from boki_metalog.sequencer.spare_offer import INCARNATION, METALOG, ROLE
@@ -102,6 +111,43 @@ async def test_a_log_that_can_have_no_next_term_keeps_no_other_from_one(cluster:
     with pytest.raises(MetalogUnreadable):
         await KeepTerms().run(given)
     assert asked == [(0, 0), (1, 0)]
+
+
+async def test_what_is_written_on_lost_bookies_makes_its_log_roll_once(cluster: Any) -> None:
+    await cluster.serving()
+    await cluster.sequencer()
+    term, metalog = (await cluster.view()).term_of(0), (await cluster.view()).installed(0).metalog_ledger
+    written: list[int] = []
+    policy, given = RollWritten(lambda: written), await led(cluster, repair_roll_s=0.0)
+    await policy.run(given)
+    foreign = (await cluster.ledgers.create()).ledger_id
+    written += [foreign, 999]
+    await policy.run(given)
+    assert (await cluster.view()).term_of(0) == term, "neither a metalog nor a data ledger, nor there"
+    written.append(metalog)
+    await until_rolled(cluster, policy, given, above=term)
+    after = (await cluster.view()).term_of(0)
+    await thrice(policy, given)
+    assert (await cluster.view()).term_of(0) == after, "once, though it stays open"
+    written.append((await cluster.ledgers.create(custom={ROLE: DATA})).ledger_id)
+    await until_rolled(cluster, policy, given, above=after)
+
+
+async def until_rolled(cluster: Any, policy: Policy, given: Cluster, *, above: int) -> None:
+    """Until the log has a higher term: a standby has no spare at once."""
+    while (await cluster.view()).term_of(0) <= above:
+        try:
+            await policy.run(given)
+        except (NoSequencer, SpareTaken):
+            await asyncio.sleep(0)
+
+
+async def test_what_is_written_for_a_moment_only_rolls_nothing(cluster: Any) -> None:
+    await cluster.serving()
+    term, metalog = (await cluster.view()).term_of(0), (await cluster.view()).installed(0).metalog_ledger
+    policy, given = RollWritten(lambda: [metalog]), await led(cluster, repair_roll_s=3_600.0)
+    await thrice(policy, given)
+    assert (await cluster.view()).term_of(0) == term
 
 
 async def test_slots_follow_the_weights(cluster: Any) -> None:
