@@ -5,6 +5,7 @@
     append_command   append                                   the lines of a file become records
     book_commands    read, tail, trim                         the records of a book
     status_command   status                                   who is up
+    drain_command    drain                                    who leaves without loss
     forget_command   forget                                   who need not be
     ready_command    ready                                    whether this role is of use
     backup_commands  backup check | adopt                     a copy of a cluster
@@ -47,6 +48,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "A cluster": {
         "dev": "start.role_commands",
         "status": "cluster.status_command",
+        "drain": "cluster.drain_command",
         "forget": "cluster.forget_command",
         "ready": "cluster.ready_command",
         "backup": "cluster.backup_commands",

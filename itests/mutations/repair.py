@@ -72,4 +72,38 @@ a salvage keeps the holds that it finds
 bookie bookie/tests/begin/test_salvage.py::test_a_whole_store_keeps_everything_is_fenced_and_unvalidated
 -ledger.hold = False, fenced, HELD_FOR_GOOD
 +ledger.hold = False, fenced, ledger.hold
+
+a drained bookie takes copies
+bookie bookie/tests/space/test_drain.py::test_all_adds_are_refused_and_then_the_mark_says_so
+-        if self.drains:
+-            return V2Status.READ_ONLY
++        if self.drains and not request.recovery:
++            return V2Status.READ_ONLY
+         verdict = decide_add(
+
+an older mark is followed
+bookie bookie/tests/space/test_drain.py::test_an_older_mark_is_not_followed
+-        if seen.version < self._seen.version:
++        if False:
+
+a hold that is left over keeps a drain for good
+bookie bookie/tests/space/test_drain.py::test_a_hold_that_is_left_over_is_overcome_by_a_touch
+-                await facts.touch(ledger_id, reading.version, self._rng)  # the next look finds a version above the hold
++                pass
+
+a drain only lists
+ledger ledger/tests/repair/test_drain_rules.py::test_a_drain_says_what_it_waits_for
+-    return (mark.refuses and mark.empty) if away_s is None else away_s >= grace_s
++    return True
+
+a drain ends without its last listing
+ledger ledger/tests/repair/test_drain.py::test_a_ledger_made_meanwhile_by_an_old_list_is_found_by_the_last_listing
+-            if naming or session != self._sessions:
++            if session != self._sessions:
+
+an audit retires
+ledger ledger/tests/repair/test_drain.py::test_an_audit_changes_nothing
+-        self._unfinished = [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]
++        for one in [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]:
++            await self._delete_cookie(one)
 """)

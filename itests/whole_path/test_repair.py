@@ -17,13 +17,11 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_cli.facts.cluster_status import gather
 from boki_cli.logs.repair_commands import leaders_status
-from boki_cli.roles import Parts
 from boki_cli.testing.logs import ledgers_of
 from boki_common.bookkeeper.ledger_metadata import LedgerState
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
-from boki_common.metrics import Metrics
-from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -52,7 +50,7 @@ async def fill(client: LedgerClient) -> dict[int, list[bytes]]:
 
 
 async def status(store: MetadataStore) -> dict[str, Any]:
-    return await leaders_status(Parts(store, SystemClock(), SystemRandom(), Metrics()))
+    return await leaders_status(store, NO_TOKEN)
 
 
 async def named(client: LedgerClient, lost: BookieId) -> list[int]:

@@ -4,13 +4,14 @@ A bookie is named by its cookie, an engine, sequencer or controller by its regis
 it says goodbye itself. Whoever was killed cannot; this does it for them. What is up is not forgotten: it is stopped first.
 
 A bookie without a cookie is retired: it does not start again on its directory, and nothing that it may have stored is ever
-taken for absent. So ledgers that name it are listed first, and only `--with-ledgers` goes on: they lose one copy for good.
+taken for absent. So ledgers that name it are listed first, and only `--with-ledgers` goes on: they lose one copy for good, and are
+named. `boki drain` retires a bookie without that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -31,6 +32,38 @@ ROLES: Final = ("bookie", "engine", "sequencer", "controller")
 READ_AT_ONCE: Final = 64
 NAMED: Final = 10
 """Ledgers that a refusal names; the rest is counted."""
+
+
+class GivenUp(NamedTuple):
+    """The copies that are given up with a bookie, by ledger."""
+
+    ledgers: list[int] = []  # noqa: RUF012 - never changed
+    """Ledgers that named it."""
+    last_copies: list[int] = []  # noqa: RUF012
+    """Those of them with entries of which all other bookies are gone as well."""
+    unreadable: list[int] = []  # noqa: RUF012
+    """Ledgers whose metadata cannot be read: they may have named it."""
+
+    def lines(self) -> list[str]:
+        """Return lines for a person."""
+        found = []
+        if self.ledgers:
+            found.append(
+                f"given up: the copies of {counted(len(self.ledgers), 'ledger')} there: {_listed(self.ledgers)}"
+            )
+        if self.last_copies:
+            found.append(
+                f"LOST unless another of their bookies returns: entries of {counted(len(self.last_copies), 'ledger')}: "
+                f"{_listed(self.last_copies)}"
+            )
+        if self.unreadable:
+            found.append(f"metadata that cannot be read, which may have named it: {_listed(self.unreadable)}")
+        return found
+
+
+def _listed(ledgers: list[int]) -> str:
+    more = f" and {len(ledgers) - NAMED} more" if len(ledgers) > NAMED else ""
+    return ", ".join(map(str, ledgers[:NAMED])) + more
 
 
 class StillNeeded(BokiError):
@@ -54,14 +87,22 @@ def forget(invocation: Invocation, metadata: str | None, role: str, name: str, w
     """
 
     async def run(parts: Parts, _: object) -> None:
+        given_up = GivenUp()
         if role == "bookie":
-            await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
+            given_up = await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
         else:
             await forget_role(parts.metadata, role, name)
         if invocation.json:
-            invocation.emit({"role": role, "name": name, "forgotten": True})
+            facts: dict[str, Any] = {"role": role, "name": name, "forgotten": True}
+            if role == "bookie":
+                facts |= {
+                    "ledgers": given_up.ledgers,
+                    "last_copies": given_up.last_copies,
+                    "unreadable": given_up.unreadable,
+                }
+            invocation.emit(facts)
         else:
-            click.echo(f"{role} {name} is not expected any more")
+            click.echo("\n".join([f"{role} {name} is not expected any more", *given_up.lines()]))
 
     return run_on_metadata(invocation, metadata, run)
 
@@ -81,9 +122,9 @@ async def forget_role(store: MetadataStore, role: str, name: str) -> None:
     await registered.forget(store, role, name)
 
 
-async def forget_bookie(store: MetadataStore, bookie_id: str, *, with_ledgers: bool) -> None:
-    """Retires a bookie that is not there, by removing its cookie. Raises InvalidArgument: there is no such bookie; StillNeeded:
-    it is up, or ledgers name it. MetadataError."""
+async def forget_bookie(store: MetadataStore, bookie_id: str, *, with_ledgers: bool) -> GivenUp:
+    """Retires a bookie that is not there, by removing its cookie; returns what is given up with it. Raises InvalidArgument: there is no
+    such bookie; StillNeeded: it is up, or ledgers name it. MetadataError."""
     path = layout.cookie_path(bookie_id)
     try:
         version = (await store.get(path)).version
@@ -92,13 +133,18 @@ async def forget_bookie(store: MetadataStore, bookie_id: str, *, with_ledgers: b
         raise InvalidArgument(f"expected the id of a bookie ({known}), found {bookie_id!r}", found=bookie_id) from None
     if any([bookie_id in await layout.available_bookies(store, read_only=one) for one in (False, True)]):
         raise StillNeeded(f"bookie {bookie_id} is up: stop it first", name=bookie_id)
-    named = [] if with_ledgers else await _ledgers_of(store, bookie_id)
-    if named:
-        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    given_up = await _ledgers_of(store, bookie_id)
+    named = given_up.ledgers
+    if given_up.unreadable and not with_ledgers:
+        raise LedgerError(
+            f"ledger {given_up.unreadable[0]} may name bookie {bookie_id}: its metadata cannot be read",
+            ledger_id=given_up.unreadable[0],
+        )
+    if named and not with_ledgers:
         raise StillNeeded(
             f"{counted(len(named), 'ledger has', 'ledgers have')} copies on bookie {bookie_id}: "
-            f"{', '.join(map(str, named[:NAMED]))}{more}. If its disk can be brought back, do that; --with-ledgers gives those "
-            "copies up for good",
+            f"{_listed(named)}. If its disk can be brought back, do that; boki drain {bookie_id} has them copied from other bookies "
+            "first; --with-ledgers gives those copies up for good",
             name=bookie_id,
         )
     try:
@@ -107,29 +153,35 @@ async def forget_bookie(store: MetadataStore, bookie_id: str, *, with_ledgers: b
         pass  # somebody else forgot it: that is what we want
     except BadVersion:
         raise StillNeeded(f"bookie {bookie_id} starts just now: stop it first", name=bookie_id) from None
+    return given_up
 
 
-async def _ledgers_of(store: MetadataStore, bookie_id: str) -> list[int]:
-    """The ledgers that name a bookie, ascending. Raises LedgerError for one whose metadata cannot be read: it may name it."""
+async def _ledgers_of(store: MetadataStore, bookie_id: str) -> GivenUp:
+    """The ledgers that name a bookie, ascending, and those of which no other bookie that is there has all entries."""
+    from boki_common.bookkeeper import ledger_metadata
+    from boki_ledger.repair.plan import copies_left
+
     ledgers = await layout.list_ledgers(store)
     known = await layout.read_layout(store)
+    there = {
+        bookie for read_only in (False, True) for bookie in await layout.available_bookies(store, read_only=read_only)
+    }
+    found = GivenUp([], [], [])
 
-    async def names(ledger_id: int) -> bool:
-        from boki_common.bookkeeper import ledger_metadata
-
+    async def look(ledger_id: int) -> None:
         try:
-            found = ledger_metadata.decode((await store.get(known.path(ledger_id))).value)
+            metadata = ledger_metadata.decode((await store.get(known.path(ledger_id))).value)
         except NoNode:
-            return False  # deleted meanwhile
-        except CorruptData as error:
-            raise LedgerError(
-                f"ledger {ledger_id} may name bookie {bookie_id}: {error}", ledger_id=ledger_id
-            ) from error
-        return any(bookie_id in bookies for _, bookies in found.ensembles)
+            return  # deleted meanwhile
+        except CorruptData:
+            found.unreadable.append(ledger_id)
+            return
+        members = {bookie for _, bookies in metadata.ensembles for bookie in bookies}
+        if bookie_id in members:
+            found.ledgers.append(ledger_id)
+            if copies_left(metadata, members - there) < 1:
+                found.last_copies.append(ledger_id)
 
-    found: list[int] = []
     for begin in range(0, len(ledgers), READ_AT_ONCE):
-        some = ledgers[begin : begin + READ_AT_ONCE]
-        marks = await asyncio.gather(*map(names, some))
-        found += [ledger_id for ledger_id, mark in zip(some, marks, strict=True) if mark]
-    return found
+        await asyncio.gather(*map(look, ledgers[begin : begin + READ_AT_ONCE]))
+    return GivenUp(*map(sorted, found))

@@ -19,6 +19,7 @@ from boki_common.errors import Unreachable
 
 if TYPE_CHECKING:
     from boki_cli.roles import Parts, ProcessSettings
+    from boki_common.cluster_token import ClusterToken
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
 
@@ -41,7 +42,7 @@ def status(invocation: Invocation, metadata: str | None) -> int:
     """
 
     async def run(parts: Parts, _: ProcessSettings) -> None:
-        found = await leaders_status(parts)
+        found = await leaders_status(parts.metadata, parts.token)
         if invocation.json:
             invocation.emit(found)
             flush()
@@ -79,11 +80,11 @@ def audit(invocation: Invocation, metadata: str | None) -> int:
     return run_with_ledgers(invocation, metadata, run)
 
 
-async def leaders_status(parts: Parts) -> dict[str, Any]:
+async def leaders_status(metadata: MetadataStore, token: ClusterToken) -> dict[str, Any]:
     """Return the status of repair of the leading controller, with its address. Raises Unreachable: no controller leads."""
     from boki_cli.facts.cluster_status import controllers_of
 
-    controllers = await controllers_of(parts.metadata, timeout_s=ANSWER_S, token=parts.token)
+    controllers = await controllers_of(metadata, timeout_s=ANSWER_S, token=token)
     for part in controllers:
         duty = part.status.get("duties", {}).get("repair")
         if part.status.get("leading") and duty is not None:
@@ -115,6 +116,9 @@ def status_lines(found: dict[str, Any]) -> list[str]:
             f"{counted(found['copied_entries'], 'entry', 'entries')} copied ({size_text(found['copied_bytes'])}, "
             f"{size_text(found['bytes_per_s'])}/s{left})"
         )
+    for one in found["drains"][:NAMED]:
+        waits = "; ".join(one["waits_for"]) or "looked at soon"
+        lines.append(f"drains: bookie {one['bookie']}: {waits}")
     for one in found["blocked"][:NAMED]:
         lost = one["lost_entries"]
         entries = f"; entries on no bookie: {', '.join(map(str, lost[:NAMED]))}" if lost else ""
@@ -126,7 +130,11 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     """Return the lines about an audit."""
     seen = f"{counted(found['ledgers'], 'ledger')} on {counted(found['bookies'], 'bookie')}"
     missing = _missing_lines(found) if found["missing_ledgers"] else ["no copy is missing"]
-    return [seen, *_away_lines(found), *missing]
+    leaving = []
+    if found["leaving_ledgers"]:
+        ledgers = counted(found["leaving_ledgers"], "ledger has", "ledgers have")
+        leaving = [f"{ledgers} copies on bookies that drain: about {size_text(found['leaving_bytes'])}"]
+    return [seen, *_away_lines(found), *missing, *leaving]
 
 
 def _away_lines(found: dict[str, Any]) -> list[str]:

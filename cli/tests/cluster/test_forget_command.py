@@ -10,7 +10,7 @@ import pytest
 
 from boki_cli.cluster.forget_command import StillNeeded, forget_bookie, forget_role
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, encode
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, encode
 from boki_common.errors import InvalidArgument, LedgerError
 from boki_common.ids import BookieId
 from boki_common.metadata.membership import Membership, member_path
@@ -63,8 +63,27 @@ async def test_a_bookie_that_ledgers_count_on_is_forgotten_only_with_them(store:
     await layout.create_ledger(store, 6, b"nonsense")
     with pytest.raises(LedgerError, match="ledger 6 may name bookie lost"):
         await forget_bookie(store, "lost", with_ledgers=False)
-    await forget_bookie(store, "lost", with_ledgers=True)
+    closed = LedgerMetadata(2, 2, 2, ((0, ensemble),), state=LedgerState.CLOSED, last_entry=3, length=40)
+    await layout.create_ledger(store, 7, encode(closed))
+    await layout.create_ledger(store, 8, encode(LedgerMetadata(1, 1, 1, ((0, (BookieId("here"),)),))))
+    given_up = await forget_bookie(store, "lost", with_ledgers=True)
+    assert given_up == ([5, 7], [7], [6])
+    assert given_up.lines() == [
+        "given up: the copies of 2 ledgers there: 5, 7",
+        "LOST unless another of their bookies returns: entries of 1 ledger: 7",
+        "metadata that cannot be read, which may have named it: 6",
+    ]
     assert await layout.bookie_cookies(store) == ["here"]
+
+
+async def test_what_others_have_is_not_lost_with_a_bookie(store: MemoryStore) -> None:
+    there = await layout.register_bookie(store, "here", Address("127.0.0.1", 1))
+    ensemble = (BookieId("lost"), BookieId("here"))
+    closed = LedgerMetadata(2, 2, 2, ((0, ensemble),), state=LedgerState.CLOSED, last_entry=3, length=40)
+    await layout.create_ledger(store, 7, encode(closed))
+    given_up = await forget_bookie(store, "lost", with_ledgers=True)
+    assert (given_up.ledgers, given_up.last_copies) == ([7], [])
+    await there.leave()
 
 
 async def test_a_bookie_that_is_up_is_not_forgotten(store: MemoryStore) -> None:

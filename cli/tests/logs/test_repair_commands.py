@@ -80,6 +80,8 @@ AUDIT: dict[str, Any] = {
     "missing_ledgers": 12,
     "missing_entries": 4_000,
     "missing_bytes": 2_500_000,
+    "leaving_ledgers": 3,
+    "leaving_bytes": 1_000,
     "due_ledgers": 12,
     "due_bytes": 2_500_000,
     "most_urgent": [
@@ -99,7 +101,7 @@ def test_an_audit_for_a_person() -> None:
         "ledger 7: 1 entry on b0, b1",
     ]
     assert lines[5] == "ledger 20: 9 entries on b1; written still, its writer or recovery replaces them"
-    assert lines[-1] == "… and 2 more ledgers"
+    assert lines[-2:] == ["… and 2 more ledgers", "3 ledgers have copies on bookies that drain: about 1.0 kB"]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,7 @@ def test_a_status_says_what_is_done_and_what_is_not(mode: str, why: str, expecte
         "copied_bytes": 4_000_000,
         "bytes_per_s": 1_000_000,
         "left_s": 2.5,
+        "drains": [{"bookie": "b7", "waits_for": ["it drops", "and waits"]}],
         "blocked_ledgers": 1,
         "blocked": [{"ledger_id": 9, "why": ["no target"], "lost_entries": [4, 5]}],
     }
@@ -129,5 +132,6 @@ def test_a_status_says_what_is_done_and_what_is_not(mode: str, why: str, expecte
         expected,
         "it has not looked yet",
         "since it leads: 3 ledgers repaired, 90 entries copied (4.0 MB, 1.0 MB/s, about 2 s left)",
+        "drains: bookie b7: it drops; and waits",
         "blocked: ledger 9: no target; entries on no bookie: 4, 5",
     ]
