@@ -37,11 +37,11 @@ NAMED: Final = 10
 class GivenUp(NamedTuple):
     """The copies that are given up with a bookie, by ledger."""
 
-    ledgers: list[int] = []  # noqa: RUF012 - never changed
+    ledgers: tuple[int, ...] = ()
     """Ledgers that named it."""
-    last_copies: list[int] = []  # noqa: RUF012
+    last_copies: tuple[int, ...] = ()
     """Those of them with entries of which all other bookies are gone as well."""
-    unreadable: list[int] = []  # noqa: RUF012
+    unreadable: tuple[int, ...] = ()
     """Ledgers whose metadata cannot be read: they may have named it."""
 
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ class GivenUp(NamedTuple):
         return found
 
 
-def _listed(ledgers: list[int]) -> str:
+def _listed(ledgers: tuple[int, ...]) -> str:
     more = f" and {len(ledgers) - NAMED} more" if len(ledgers) > NAMED else ""
     return ", ".join(map(str, ledgers[:NAMED])) + more
 
@@ -166,7 +166,9 @@ async def _ledgers_of(store: MetadataStore, bookie_id: str) -> GivenUp:
     there = {
         bookie for read_only in (False, True) for bookie in await layout.available_bookies(store, read_only=read_only)
     }
-    found = GivenUp([], [], [])
+    named: list[int] = []
+    last_copies: list[int] = []
+    unreadable: list[int] = []
 
     async def look(ledger_id: int) -> None:
         try:
@@ -174,14 +176,14 @@ async def _ledgers_of(store: MetadataStore, bookie_id: str) -> GivenUp:
         except NoNode:
             return  # deleted meanwhile
         except CorruptData:
-            found.unreadable.append(ledger_id)
+            unreadable.append(ledger_id)
             return
         members = {bookie for _, bookies in metadata.ensembles for bookie in bookies}
         if bookie_id in members:
-            found.ledgers.append(ledger_id)
+            named.append(ledger_id)
             if copies_left(metadata, members - there) < 1:
-                found.last_copies.append(ledger_id)
+                last_copies.append(ledger_id)
 
     for begin in range(0, len(ledgers), READ_AT_ONCE):
         await asyncio.gather(*map(look, ledgers[begin : begin + READ_AT_ONCE]))
-    return GivenUp(*map(sorted, found))
+    return GivenUp(*(tuple(sorted(one)) for one in (named, last_copies, unreadable)))

@@ -1,7 +1,8 @@
-"""`boki repair status | audit`: which ledgers miss copies because bookies are away, and what the leading controller does about it.
+"""`boki repair status | audit | pause | resume`: which ledgers miss copies because bookies are away, and what is done about it.
 
 `status` asks the controllers: the one that leads looks after copies (`controller.repair`), and says what it saw, did and could not do.
-`audit` needs no controller: it reads the metadata of all ledgers itself, once, and changes nothing.
+`audit` needs no controller: it reads the metadata of all ledgers itself, once, and changes nothing. `pause` is a word to all
+controllers that outlives them, until `resume`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,43 @@ def audit(invocation: Invocation, metadata: str | None) -> int:
     return run_with_ledgers(invocation, metadata, run)
 
 
+@command(repair, "pause", writes=True, short_help="Keep all controllers from copying, until boki repair resume.")
+@metadata_option
+@click.option("--reason", default="", metavar="TEXT", help="For those who look at boki repair status.")
+def pause(invocation: Invocation, metadata: str | None, reason: str) -> int:
+    """Keep all controllers from copying, from retiring bookies and from rolling logs, until boki repair resume. It outlives
+    restarts. A ledger that is being repaired is finished; a bookie that drains refuses writes on.
+
+    \b
+        boki repair pause --reason "the network is rebuilt"
+    """
+    return _set_pause(invocation, metadata, paused=True, reason=reason)
+
+
+@command(repair, "resume", writes=True, short_help="Let controllers copy again as they are set.")
+@metadata_option
+def resume(invocation: Invocation, metadata: str | None) -> int:
+    """Let controllers copy again, as controller.repair says. Nothing happens if repair is not paused.
+
+    \b
+        boki repair resume
+    """
+    return _set_pause(invocation, metadata, paused=False, reason="")
+
+
+def _set_pause(invocation: Invocation, metadata: str | None, *, paused: bool, reason: str) -> int:
+    async def run(parts: Parts, _: ProcessSettings) -> None:
+        from boki_ledger.repair.pause import write_pause
+
+        await write_pause(parts.metadata, paused=paused, reason=reason, rng=parts.rng)
+        if invocation.json:
+            invocation.emit({"paused": paused, "reason": reason})
+        else:
+            click.echo("repair is paused: boki repair resume ends that" if paused else "repair is not paused")
+
+    return run_on_metadata(invocation, metadata, run)
+
+
 async def leaders_status(metadata: MetadataStore, token: ClusterToken) -> dict[str, Any]:
     """Return the status of repair of the leading controller, with its address. Raises Unreachable: no controller leads."""
     from boki_cli.facts.cluster_status import controllers_of
@@ -106,6 +144,8 @@ def status_lines(found: dict[str, Any]) -> list[str]:
         "observe": "only reports missing copies (controller.repair = ours makes them anew)",
         "off": "does not look for missing copies (controller.repair = off)",
     }
+    if found["paused"]:
+        modes["observe"] = "copies nothing"
     why = f": {found['why']}" if found["why"] else ""
     lines = [f"controller {found['controller']} {modes.get(found['mode'], found['mode'])}{why}"]
     lines += ["it has not looked yet"] if found["audit"] is None else audit_lines(found["audit"])

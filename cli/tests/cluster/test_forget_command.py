@@ -67,7 +67,7 @@ async def test_a_bookie_that_ledgers_count_on_is_forgotten_only_with_them(store:
     await layout.create_ledger(store, 7, encode(closed))
     await layout.create_ledger(store, 8, encode(LedgerMetadata(1, 1, 1, ((0, (BookieId("here"),)),))))
     given_up = await forget_bookie(store, "lost", with_ledgers=True)
-    assert given_up == ([5, 7], [7], [6])
+    assert tuple(given_up) == ((5, 7), (7,), (6,))
     assert given_up.lines() == [
         "given up: the copies of 2 ledgers there: 5, 7",
         "LOST unless another of their bookies returns: entries of 1 ledger: 7",
@@ -82,7 +82,7 @@ async def test_what_others_have_is_not_lost_with_a_bookie(store: MemoryStore) ->
     closed = LedgerMetadata(2, 2, 2, ((0, ensemble),), state=LedgerState.CLOSED, last_entry=3, length=40)
     await layout.create_ledger(store, 7, encode(closed))
     given_up = await forget_bookie(store, "lost", with_ledgers=True)
-    assert (given_up.ledgers, given_up.last_copies) == ([7], [])
+    assert (given_up.ledgers, given_up.last_copies) == ((7,), ())
     await there.leave()
 
 

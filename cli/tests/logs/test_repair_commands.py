@@ -10,6 +10,7 @@ import pytest
 from boki_cli.logs.repair_commands import audit_lines, status_lines
 from boki_cli.testing.bookies import BookieCluster
 from boki_common.bookkeeper import layout
+from boki_ledger.repair.pause import read_pause
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -67,6 +68,17 @@ def test_without_a_controller_nobody_repairs_and_that_is_said(bookies: BookieClu
     assert "boki repair audit" in found.err
 
 
+def test_a_pause_is_for_all_and_ends_by_resume(bookies: BookieCluster, run_boki: RunCommandLine) -> None:
+    done = run_boki("repair", "pause", "--reason", "works", "--metadata", bookies.uri)
+    assert (done.code, done.out) == (0, "repair is paused: boki repair resume ends that\n")
+    found = bookies.run(read_pause(bookies.store))
+    assert (found.paused, found.reason) == (True, "works")
+    done = run_boki("repair", "resume", "--json", "--metadata", bookies.uri)
+    assert json.loads(done.out) == {"paused": False, "reason": ""}
+    assert not bookies.run(read_pause(bookies.store)).paused
+    assert run_boki("repair", "pause", "--reason", "x" * 1_001, "--metadata", bookies.uri).code == 2
+
+
 AUDIT: dict[str, Any] = {
     "ledgers": 1_200,
     "unreadable_ledgers": [],
@@ -110,6 +122,7 @@ def test_an_audit_for_a_person() -> None:
         ("ours", "", "controller h:1 makes missing copies anew"),
         ("observe", "", "controller h:1 only reports missing copies (controller.repair = ours makes them anew)"),
         ("observe", "b", "controller h:1 only reports missing copies (controller.repair = ours makes them anew): b"),
+        ("observe", "paused", "controller h:1 copies nothing: paused"),
         ("off", "", "controller h:1 does not look for missing copies (controller.repair = off)"),
     ],
 )
@@ -118,6 +131,7 @@ def test_a_status_says_what_is_done_and_what_is_not(mode: str, why: str, expecte
         "controller": "h:1",
         "mode": mode,
         "why": why,
+        "paused": why == "paused",
         "audit": None,
         "repaired_ledgers": 3,
         "copied_entries": 90,

@@ -34,6 +34,7 @@ from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
 from boki_ledger.repair.away import Away
 from boki_ledger.repair.drain import APACHES_ELECTION, Drains, read_ledgers
 from boki_ledger.repair.pace import RatePace
+from boki_ledger.repair.pause import Pause, read_pause
 from boki_ledger.repair.plan import FOR_GOOD, lost_bookies
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
@@ -67,6 +68,7 @@ class Auditor:
         self._unreadable: tuple[int, ...] = ()
         self._last: Audit | None = None
         self._blocked: dict[int, Repaired] = {}
+        self._pause = Pause()
         self._written: dict[int, None] = {}
         self._mode = Mode.OBSERVE
         self._why = ""
@@ -104,6 +106,7 @@ class Auditor:
         async with self._looking:
             loop = asyncio.get_running_loop()
             await self._drains.look()
+            self._pause = await read_pause(self._store)
             registered = {
                 bookie
                 for read_only in (False, True)
@@ -168,10 +171,13 @@ class Auditor:
                 Mode.OBSERVE,
                 "the auditor of Apache BookKeeper's AutoRecovery is elected: stop it first",
             )
+        if self._mode is Mode.OURS and self._pause.paused:
+            reason = f" ({self._pause.reason})" if self._pause.reason else ""
+            self._mode, self._why = Mode.OBSERVE, f"paused{reason}: boki repair resume ends that"
         if self._mode is Mode.OURS and audit.due:
             await self._repair_due(audit)
             await self.audit()
-        if self._mode is Mode.OURS:
+        if self._mode is Mode.OURS and not self._pause.paused:
             await self._finish_drains()
             self._written = dict.fromkeys([*await self._written_on_lost(audit), *self._drains.written])
 
@@ -218,7 +224,7 @@ class Auditor:
         for ledger_id in queue:
             if asyncio.get_running_loop().time() >= self._looked_at + self._limits.round_s:
                 await self._look()
-            if self._leaving() != known:
+            if self._leaving() != known or self._pause.paused:
                 return  # others are lost, or some returned: what is urgent is decided again
             self._count(await self._worker.repair(ledger_id, self._lost, self._targets()))
 
@@ -263,6 +269,7 @@ class Auditor:
         return {
             "mode": self._mode.value,
             "why": self._why,
+            "paused": self._pause.paused,
             "audit": audit,
             "drains": self._drains.status(),
             "repaired_ledgers": self._repaired,

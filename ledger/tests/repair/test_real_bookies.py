@@ -94,7 +94,7 @@ async def test_a_drained_bookie_ends_with_an_empty_store_and_nothing_names_it() 
         auditor = client.auditor(LIMITS)
         store = await cluster.store()
         while not (await read_mark(store, drained)).mark.refuses:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         for payload in payloads[20:40]:
             await writer.append(payload)
         await auditor.round(Mode.OURS)
@@ -107,11 +107,11 @@ async def test_a_drained_bookie_ends_with_an_empty_store_and_nothing_names_it() 
         async with asyncio.timeout(60):
             while (await read_mark(store, drained)).mark.left != (writer.ledger_id,):
                 await auditor.round(Mode.OURS)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
             await writer.close()  # of what is written nothing is dropped
             while (await read_mark(store, drained)).mark.state != RETIRED:
                 await auditor.round(Mode.OURS)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
             assert isinstance(await bookie.failed, WrongDirectory)
         storage = bookie.storage.of(0)
         assert all(not storage.entry_ids(ledger_id) for ledger_id in storage.ledger_ids)
