@@ -38,6 +38,7 @@ from boki_ledger.recover.recovery import LedgerRecovery
 from boki_ledger.repair.auditor import Auditor
 from boki_ledger.repair.drain import begin_drain, cancel_drain, check_drain
 from boki_ledger.repair.drain_rules import Refused
+from boki_ledger.repair.scrub import Scrubber
 from boki_ledger.repair.settings import RepairLimits
 from boki_ledger.repair.worker import RepairWorker
 from boki_ledger.rules.acks import ENSEMBLE_SIZE_MAX
@@ -264,6 +265,10 @@ class LedgerClient:
     def repairer(self, *, pace: Pace | None = None) -> RepairWorker:
         """Makes copies of a ledger anew that were on lost bookies, see `repair.worker`."""
         return RepairWorker(self._ports(), pace=pace)
+
+    def scrubber(self, *, pace: Pace | None = None, mend: bool = False) -> Scrubber:
+        """Looks for each copy of a ledger, and compares them, see `repair.scrub`."""
+        return Scrubber(self._ports(), pace=pace, mend=mend)
 
     def auditor(self, limits: RepairLimits) -> Auditor:
         """Finds ledgers that miss copies, and has these made anew, see `repair.auditor`."""

@@ -1,4 +1,4 @@
-"""`boki repair status | audit | pause | resume`: which ledgers miss copies because bookies are away, and what is done about it.
+"""`boki repair status | audit | scrub | pause | resume`: which ledgers miss copies because bookies are away, and what is done about it.
 
 `status` asks the controllers: the one that leads looks after copies (`controller.repair`), and says what it saw, did and could not do.
 `audit` needs no controller: it reads the metadata of all ledgers itself, once, and changes nothing. `pause` is a word to all
@@ -14,9 +14,10 @@ import click
 from boki_cli.cluster.metadata_option import ANSWER_S, metadata_option, run_on_metadata
 from boki_cli.exit_codes import CheckFailed
 from boki_cli.logs.ledger_options import run_with_ledgers
+from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.wording import counted, size_text
-from boki_common.errors import Unreachable
+from boki_common.errors import CorruptData, NoSuchLedger, Unreachable
 
 if TYPE_CHECKING:
     from boki_cli.roles import Parts, ProcessSettings
@@ -81,6 +82,48 @@ def audit(invocation: Invocation, metadata: str | None) -> int:
     return run_with_ledgers(invocation, metadata, run)
 
 
+@command(repair, "scrub", writes=True, short_help="Look for each copy of ledgers on the bookie that should have it.")
+@metadata_option
+@click.argument("ledgers", nargs=-1, type=Whole(0), metavar="[LEDGER]...")
+@click.option("--digests", is_flag=True, help="Also read all copies, check their digests, and compare them.")
+@click.option("--mend", is_flag=True, help="Make what is missing; send again what is damaged.")
+def scrub(invocation: Invocation, metadata: str | None, ledgers: tuple[int, ...], digests: bool, mend: bool) -> int:
+    """Ask each bookie for the copies that it should have of ledgers, of all of them by default. Only what is closed, or lies
+    before the last fragment, is looked at. Exit code 1 says that a ledger is not whole.
+
+    Two copies whose digests are right and that differ are named as diverged, and never changed: nothing says which of them was
+    acknowledged.
+
+    \b
+        boki repair scrub
+        boki repair scrub --digests --mend 17 18
+    """
+
+    async def run(client: LedgerClient, _: MetadataStore) -> None:
+        scrubber = client.scrubber(mend=mend)
+        faulty = looked_at = 0
+        for ledger_id in ledgers or await client.list():
+            try:
+                found = await scrubber.scrub(ledger_id, digests=digests)
+            except (NoSuchLedger, CorruptData) as error:
+                if ledgers or isinstance(error, CorruptData):
+                    raise
+                continue  # deleted meanwhile
+            looked_at += 1
+            faulty += not found.is_whole
+            if invocation.json:
+                invocation.emit(found.describe())
+            elif not found.is_whole or found.copied or found.replaced:
+                click.echo(scrub_line(found.describe()))
+            flush()
+        if faulty:
+            raise CheckFailed(f"{counted(faulty, 'ledger is', 'ledgers are')} not whole, of {looked_at:,}")
+        if not invocation.json:
+            click.echo(f"{counted(looked_at, 'ledger is', 'ledgers are')} whole")
+
+    return run_with_ledgers(invocation, metadata, run)
+
+
 @command(repair, "pause", writes=True, short_help="Keep all controllers from copying, until boki repair resume.")
 @metadata_option
 @click.option("--reason", default="", metavar="TEXT", help="For those who look at boki repair status.")
@@ -135,6 +178,23 @@ async def leaders_status(metadata: MetadataStore, token: ClusterToken) -> dict[s
 
 
 # -- for a person
+
+
+def scrub_line(found: dict[str, Any]) -> str:
+    """Return the line about a ledger that is not whole, or was not."""
+    parts = [f"{found['copies']:,} copies are there"]
+    if found["missing"]:
+        parts.append(f"{found['missing']:,} were missing, {found['copied']:,} of them made")
+    if found["lost"]:
+        parts.append(f"{found['lost']:,} of entries that no bookie has whole")
+    if found["damaged"]:
+        named = ", ".join(f"{entry} on {bookie}" for entry, bookie in found["damaged_copies"][:NAMED])
+        parts.append(f"{found['damaged']:,} damaged ({named}), {found['replaced']:,} of them replaced")
+    if found["diverged"]:
+        named = ", ".join(f"{entry} on {bookies}" for entry, bookies in found["diverged_entries"][:NAMED])
+        parts.append(f"{found['diverged']:,} entries DIVERGED, left as they are ({named})")
+    parts += [f"bookie {bookie}: {why}" for bookie, why in found["unanswered"].items()]
+    return f"ledger {found['ledger_id']}: {'; '.join(parts)}"
 
 
 def status_lines(found: dict[str, Any]) -> list[str]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from boki_cli.logs.repair_commands import audit_lines, status_lines
+from boki_cli.logs.repair_commands import audit_lines, scrub_line, status_lines
 from boki_cli.testing.bookies import BookieCluster
 from boki_common.bookkeeper import layout
+from boki_common.ids import BookieId
 from boki_ledger.repair.pause import read_pause
+from boki_ledger.repair.scrub_rules import Scrubbed
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -77,6 +79,33 @@ def test_a_pause_is_for_all_and_ends_by_resume(bookies: BookieCluster, run_boki:
     assert json.loads(done.out) == {"paused": False, "reason": ""}
     assert not bookies.run(read_pause(bookies.store)).paused
     assert run_boki("repair", "pause", "--reason", "x" * 1_001, "--metadata", bookies.uri).code == 2
+
+
+def test_a_scrub_names_what_is_missing_and_makes_it_where_that_is_asked(
+    bookies: BookieCluster, run_boki: RunCommandLine
+) -> None:
+    ledgers = bookies.run(closed_ledgers(bookies))
+    run_boki("repair", "scrub", "--mend", "--metadata", bookies.uri)  # of those that were closed with two copies
+    whole = run_boki("repair", "scrub", "--digests", "--metadata", bookies.uri)
+    assert (whole.code, whole.out) == (0, "3 ledgers are whole\n")
+    lost = bookies.bookies[LOST]
+    assert lost is not None
+    bookies.run(bookies.stop_bookie(LOST))
+    found = run_boki("repair", "scrub", str(ledgers[0]), "--json", "--metadata", bookies.uri)
+    told = json.loads(found.out.splitlines()[0])
+    assert (found.code, told["ledger_id"], list(told["unanswered"])) == (1, ledgers[0], [lost.bookie_id])
+    assert "1 ledger is not whole, of 1" in found.err
+    assert run_boki("repair", "scrub", "999", "--metadata", bookies.uri).code != 0
+
+
+def test_a_scrub_for_a_person() -> None:
+    found = Scrubbed(7, copies=5, missing=3, copied=2, lost=1, unanswered={BookieId("b2"): "away"})
+    found.damaged.add(4, "b1")
+    found.diverged.add(5, "b1, b3")
+    assert scrub_line(found.describe()) == (
+        "ledger 7: 5 copies are there; 3 were missing, 2 of them made; 1 of entries that no bookie has whole; 1 damaged (4 on b1), "
+        "0 of them replaced; 1 entries DIVERGED, left as they are (5 on b1, b3); bookie b2: away"
+    )
 
 
 AUDIT: dict[str, Any] = {

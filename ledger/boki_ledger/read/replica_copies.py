@@ -161,6 +161,24 @@ class ReplicaCopies:
             Uncopied(len(self._unanswered) + self._uncounted[Answer.UNKNOWN], sorted(self._unanswered)),
         )
 
+    async def lacking(self, entries: Iterable[int]) -> int | None:
+        """How many of `entries` the bookie has not, by its list; None if it does not say. Raises Unreachable: it does not answer."""
+        held = await self._listed()
+        return None if held is None else sum(not held[entry_id] for entry_id in entries)
+
+    async def replace(self, entry_id: int, body: memoryview) -> bool:
+        """Sends the bookie a sound body of an entry of which it has a damaged copy; whether it took it. It refuses a body that
+        contradicts what it finds sound."""
+        try:
+            return await self._add(entry_id, v2.encode_add_body([body], self._key, recovery=True)) is V2Status.OK
+        except Unreachable as error:
+            _log.info("damaged copy not replaced", ledger_id=self._ledger_id, entry_id=entry_id, error=error)
+            return False
+        finally:
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+
     # -- what the bookie has
 
     async def _listed(self) -> bytearray | None:

@@ -10,6 +10,7 @@
   anew for each version of the metadata that a worker reads, and the bookies are looked at each `round_s` meanwhile.
 - Where more bookies are lost during a round, it ends early, so that ledgers with fewer copies come first.
 - A ledger that could not be repaired is tried again each round: a source or a target may have returned.
+- Closed ledgers are scrubbed, once each, some in each round: a copy that was never made is made (`scrub`). Their digests are not read.
 - Bookies that drain have their copies made elsewhere as well, after all that is lost, and are retired in the end (`drain`).
 
 Any number of auditors may run at once: they do things twice, and nothing wrong (`worker`). While Apache's auditor is elected
@@ -24,8 +25,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
-from boki_common.errors import BokiError
+from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.errors import BokiError, CorruptData, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore, names_below
@@ -36,9 +37,11 @@ from boki_ledger.repair.drain import APACHES_ELECTION, Drains, read_ledgers
 from boki_ledger.repair.pace import RatePace
 from boki_ledger.repair.pause import Pause, read_pause
 from boki_ledger.repair.plan import FOR_GOOD, lost_bookies
+from boki_ledger.repair.scrub import Scrubber
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
 
+SCRUBBED_A_ROUND: Final = 256
 APART: Final = 64
 """Ledgers whose metadata is in memory at a time during a scan."""
 
@@ -64,6 +67,11 @@ class Auditor:
         self._scanned_for: tuple[BookieId, ...] | None = None
         self._read_last: dict[int, LedgerMetadata | None] = {}
         self._candidates: dict[int, None] = {}
+        self._scrubber = Scrubber(ports, pace=RatePace(limits.bytes_per_s), mend=True)
+        self._scrubbed: dict[int, None] = {}
+        """Closed ledgers of which each copy was found, or made, by this one."""
+        self._unscrubbed: dict[int, None] = {}
+        self._never_made = 0
         self._ledgers = 0
         self._unreadable: tuple[int, ...] = ()
         self._last: Audit | None = None
@@ -132,15 +140,20 @@ class Auditor:
         named: dict[BookieId, None] = {}
         holders: dict[int, frozenset[BookieId]] = {}
         unreadable: list[int] = []
+        closed: list[int] = []
         for some in _parts(listed):
             for ledger_id, metadata in (await read_ledgers(self._ports, some)).items():
                 if metadata is None:
                     unreadable.append(ledger_id)
                     continue
+                if metadata.state is LedgerState.CLOSED and metadata.last_entry >= 0:
+                    closed.append(ledger_id)
                 members = [bookie for _, bookies in metadata.ensembles for bookie in bookies]
                 named.update(dict.fromkeys(members))
                 holders[ledger_id] = frozenset(members)
         self._named = named
+        self._scrubbed = {one: None for one in closed if one in self._scrubbed}
+        self._unscrubbed = {one: None for one in closed if one not in self._scrubbed}
         present = frozenset(await layout.bookie_cookies(self._store)) - self._away.keys() - self._drains.bookies
         self._candidates = {ledger_id: None for ledger_id, members in holders.items() if members - present}
         self._ledgers, self._unreadable = len(listed), tuple(unreadable)
@@ -179,7 +192,25 @@ class Auditor:
             await self.audit()
         if self._mode is Mode.OURS and not self._pause.paused:
             await self._finish_drains()
+            await self._scrub_some()
             self._written = dict.fromkeys([*await self._written_on_lost(audit), *self._drains.written])
+
+    async def _scrub_some(self) -> None:
+        """Scrub ledgers of which no bookie is away or drains. Raises MetadataError."""
+        leaving = frozenset(self._leaving())
+        for ledger_id in [one for one in self._unscrubbed if one not in self._candidates][:SCRUBBED_A_ROUND]:
+            del self._unscrubbed[ledger_id]  # tried again after the next scan
+            try:
+                done = await self._scrubber.scrub(ledger_id, without=leaving)
+            except (NoSuchLedger, CorruptData):
+                continue
+            self._never_made += done.copied
+            if done.copied:
+                _log.info("copies that were never made are made", ledger_id=ledger_id, copies=done.copied)
+            if done.is_whole:
+                self._scrubbed[ledger_id] = None
+            else:
+                _log.warning("ledger is not whole", **done.describe())
 
     async def _written_on_lost(self, audit: Audit) -> list[int]:
         """Return ledgers whose last fragment gets entries and has a bookie that is lost. Raises MetadataError."""
@@ -274,6 +305,9 @@ class Auditor:
             "drains": self._drains.status(),
             "repaired_ledgers": self._repaired,
             "copied_entries": self._copied,
+            "scrubbed_ledgers": len(self._scrubbed),
+            "unscrubbed_ledgers": len(self._unscrubbed),
+            "never_made_copies": self._never_made,
             "copied_bytes": self._copied_bytes,
             "bytes_per_s": round(rate),
             "left_s": round(due_bytes / rate, 1) if rate and due_bytes else None,
