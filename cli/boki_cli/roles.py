@@ -325,6 +325,7 @@ async def running_controller(
 
     async with ledger_client(parts, settings) as ledgers:
         auditor = ledgers.auditor(settings.controller.repair_limits())
+        auditor.measure(parts.metrics)
         mode = Mode(settings.controller.repair)
         controller = await Controller(
             metadata=parts.metadata,

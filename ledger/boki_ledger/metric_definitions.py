@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import Metrics, counter, histogram
+from boki_common.metrics import Metrics, counter, gauge, histogram
 
 ENTRIES_ACKED: Final = counter("boki_ledger_entries_acked_total", "Entries that reached their ack quorum in order.")
 ENTRIES_RESENT: Final = counter(
@@ -23,6 +23,17 @@ SPECULATIVE_READS: Final = counter(
 EXPLICIT_LACS: Final = counter(
     "boki_ledger_explicit_lacs_total", "LACs that idle writers sent to bookies by themselves, by outcome.", "outcome"
 )
+
+
+REPAIR_MISSING: Final = gauge(
+    "boki_repair_missing_ledgers",
+    "Ledgers of which bookies that are away have copies, as the leading controller sees it.",
+)
+REPAIR_SINGLE: Final = gauge("boki_repair_single_copy_ledgers", "Those of them with an entry of one copy at most.")
+REPAIR_DUE: Final = gauge("boki_repair_due_bytes", "Copies that are to be made now.")
+REPAIR_BLOCKED: Final = gauge("boki_repair_blocked_ledgers", "Ledgers that could not be repaired in the last round.")
+REPAIR_DRAINS: Final = gauge("boki_repair_draining_bookies", "Bookies that are drained.")
+REPAIR_COPIED: Final = counter("boki_repair_copied_bytes_total", "Copies that this controller made.")
 
 
 class LedgerMetrics:

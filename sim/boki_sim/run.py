@@ -27,8 +27,8 @@ from boki_sim.checkers.history import Operation
 from boki_sim.clusters.cluster import Cluster, SimClock
 from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenPlan, draw_tokens
 from boki_sim.clusters.invariants import Invariants, Violation
-from boki_sim.clusters.shape import Shape, draw_shape
-from boki_sim.faults.faults import Fault, asleep, at_barriers, draw
+from boki_sim.clusters.shape import Shape, draw_shape, repairing
+from boki_sim.faults.faults import Fault, asleep, at_barriers, drains, draw
 from boki_sim.faults.full_disks import while_full
 from boki_sim.nemesis.nemesis import Nemesis
 from boki_sim.nemesis.poison import draw_poison
@@ -71,6 +71,9 @@ def run_seed(
     """Runs one seed. Raises SimulationError for an unknown profile; what the cluster does wrong is in the outcome."""
     begun = time.process_time()
     shape = draw_shape(stream(seed, "shape"))
+    repairs = stream(seed, "repairs", profile)
+    if profile == "harsh" and repairs.random() < 0.5:
+        shape = repairing(repairs, shape)
     targets = shape.targets(stream(seed, "targets"))
     poisons = draw_poison(stream(seed, "poisons", profile), profile, targets.sequencers, seconds=work_s)
     token = draw_tokens(stream(seed, "token", profile), profile, seconds=work_s)
@@ -85,6 +88,8 @@ def run_seed(
         faults += poisons
         faults += while_full(stream(seed, "full disks", profile), profile, targets, seconds=work_s)
         faults += asleep(stream(seed, "asleep", profile), profile, targets, seconds=work_s)
+        if shape.repairs:
+            faults += drains(stream(seed, "drains", profile), profile, seconds=work_s)
         if token.tokens:
             faults += draw_strangers(stream(seed, "strangers", profile), profile, seconds=work_s)
         faults.sort(key=lambda fault: fault.at)

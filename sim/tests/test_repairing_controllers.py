@@ -1,4 +1,4 @@
-"""Controllers that make copies anew, and bookies that drop what lies elsewhere, in harsh weather: no copy is lost between them."""
+"""Controllers that make copies anew and drain bookies, and bookies that drop what lies elsewhere: no copy is lost between them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from boki_ledger.repair.drain import Drains
 from boki_ledger.repair.worker import Outcome, Repaired, RepairWorker
 from boki_sim.clusters.shape import Shape
 from boki_sim.run import run_seed
@@ -47,3 +48,32 @@ def test_copies_are_made_anew_and_none_is_lost(
     outcome = run_seed(seed, profile, work_s=6)
     assert outcome.ok, outcome.violations
     assert outcomes[Outcome.REPAIRED], outcomes
+
+
+@pytest.mark.parametrize("seed", [13, 17])
+def test_bookies_are_drained_among_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds whose own faults have drains, of which some end: their stores are empty then (`cluster`), and nothing is lost."""
+    ended: list[str] = []
+    before = Drains._delete_cookie
+
+    async def counting(self: Drains, bookie: Any) -> None:
+        ended.append(bookie)
+        await before(self, bookie)
+
+    monkeypatch.setattr(Drains, "_delete_cookie", counting)
+    outcome = run_seed(seed, "harsh")
+    assert outcome.ok, outcome.violations
+    assert ended
+
+
+def test_a_drain_that_only_lists_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what lies on the bookie that is retired, or by copies that are gone."""
+    monkeypatch.setattr("boki_ledger.repair.drain.may_list", lambda *_, **__: True)
+    monkeypatch.setattr("boki_ledger.repair.drain.waits_for", lambda *_, **__: [])
+    monkeypatch.setattr("boki_ledger.repair.drain.has_entries", lambda *_: False)
+    monkeypatch.setattr(Drains, "is_written", _never)
+    assert any(not run_seed(seed, "harsh").ok for seed in (5, 13, 14, 17))
+
+
+async def _never(*_: Any) -> bool:
+    return False

@@ -203,7 +203,19 @@ def _describe_controller(status: dict[str, Any]) -> str:
     if not status.get("leading"):
         return "stands by"
     faults = [f"{one['name']}: {one['fault']}" for one in status.get("policies", ()) if one.get("fault")]
-    return "leads" + (f"; {'; '.join(faults)}" if faults else "")
+    return "leads" + _describe_repair(status) + (f"; {'; '.join(faults)}" if faults else "")
+
+
+def _describe_repair(status: dict[str, Any]) -> str:
+    """What a leading controller repairs, after a comma; empty, if it has not looked."""
+    repair = (status.get("duties") or {}).get("repair") or {}
+    audit = repair.get("audit")
+    if not audit:
+        return ""
+    missing = counted(audit["missing_ledgers"], "ledger misses", "ledgers miss") + " copies"
+    drains = counted(len(repair.get("drains", ())), "bookie drains", "bookies drain")
+    details = [missing] * bool(audit["missing_ledgers"]) + [drains] * bool(repair.get("drains"))
+    return "".join(f", {one}" for one in [*details, *(["repair is paused"] if repair.get("paused") else [])])
 
 
 def _describe_sequencer(status: dict[str, Any]) -> str:

@@ -58,6 +58,15 @@ class ClusterStatus(msgspec.Struct):
         return [*self.engines, *self.sequencers, *self.controllers, *self.bookies]
 
     @property
+    def repair(self) -> Mapping[str, Any]:
+        """What the leading controller says of missing copies and of drains; empty, if none leads, or it has not looked."""
+        for part in self.controllers:
+            found: Mapping[str, Any] = (part.status.get("duties") or {}).get("repair") or {}
+            if part.up and part.status.get("leading") and found.get("audit"):
+                return found
+        return {}
+
+    @property
     def anything_up(self) -> bool:
         return any(part.up for part in self.parts)
 

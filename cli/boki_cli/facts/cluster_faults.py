@@ -6,6 +6,7 @@
 | every engine, sequencer, controller that was not stopped by a person | its registration, until it begins again or is forgotten |
 | a sequencer for each log | the view |
 | as many copies of new entries, and of those of ledgers written now, as are asked for | settings of engines and sequencers |
+| all copies of closed ledgers; repair that is not blocked or paused | the leading controller |
 | a cluster token at all ports, or at none | each part |
 | clocks that agree | the answers of sequencers, and what engines found |
 
@@ -59,6 +60,7 @@ def faults_of(found: ClusterStatus) -> list[str]:
         return [*faults, "bookies and sequencers are not known: no engine names a metadata store that is here"]
     faults += _bookie_faults(found)
     faults += _copies_faults(found)
+    faults += _repair_faults(found)
     for log, installed in sorted(found.view["logs"].items(), key=lambda one: int(one[0])):
         if installed is None:
             faults.append(f"log {log} has no term yet: a sequencer and enough bookies begin one")
@@ -94,7 +96,10 @@ def _takes_writes(bookie: Part) -> bool:
 
 def _bookie_faults(found: ClusterStatus) -> Iterator[str]:
     """Bookies that take no writes, and what that means for new ledgers."""
+    draining = {one["bookie"] for one in found.repair.get("drains", ())}
     for bookie in found.bookies:
+        if bookie.name in draining:
+            continue  # said with what its drain waits for
         if bookie.up and bookie.status.get("read_only"):
             yield f"bookie {_called(bookie)} is read only: its disk is full, or an administrator set it so; it gets no new entries"
     writable = sum(map(_takes_writes, found.bookies))
@@ -126,6 +131,29 @@ def _copies_faults(found: ClusterStatus) -> Iterator[str]:
         yield f"{_ledger(one)} was made with {copies}, expected {one.wanted}; {remedy.format(one.log)}"
     if len(few) > NAMED:
         yield f"{len(few) - NAMED} more ledgers that are written now have fewer copies than expected"
+
+
+def _repair_faults(found: ClusterStatus) -> Iterator[str]:
+    """Copies of closed ledgers that are missing, what keeps them from being made, and drains."""
+    repair = found.repair
+    if not repair:
+        return
+    audit = repair["audit"]
+    if audit["missing_ledgers"]:
+        copies = ", ".join(
+            f"{count:,} with {counted(int(left), 'copy', 'copies')} left"
+            for left, count in sorted(audit["ledgers_by_copies_left"].items(), key=lambda one: int(one[0]))
+        )
+        missing = counted(audit["missing_ledgers"], "ledger misses", "ledgers miss")
+        yield f"{missing} copies on bookies that are away ({copies}): `boki repair status`"
+    if repair.get("paused"):
+        yield f"repair is {repair['why']}"
+    for one in repair["blocked"][:NAMED]:
+        yield f"ledger {one['ledger_id']} is not repaired: {'; '.join(one['why'])}"
+    if repair["blocked_ledgers"] > NAMED:
+        yield f"{repair['blocked_ledgers'] - NAMED} more ledgers are not repaired"
+    for one in repair.get("drains", ()):
+        yield f"bookie {one['bookie']} drains: {'; '.join(one['waits_for']) or 'it is looked at soon'}"
 
 
 def _ledger(one: LedgerCopies) -> str:

@@ -40,6 +40,34 @@ def sound(**changes: Any) -> ClusterStatus:
     return ClusterStatus(**{**parts, **changes})
 
 
+def controller(*, leading: bool = True, **repair: Any) -> Part:
+    audit = {"missing_ledgers": 0, "ledgers_by_copies_left": {}}
+    found = {"audit": audit, "paused": False, "why": "", "blocked": [], "blocked_ledgers": 0, "drains": [], **repair}
+    return Part("controller", "k:1", True, status={"leading": leading, "duties": {"repair": found}})
+
+
+def test_missing_copies_pauses_blockers_and_drains_are_said_by_the_leader_alone() -> None:
+    repair: dict[str, Any] = {
+        "audit": {"missing_ledgers": 12, "ledgers_by_copies_left": {"2": 11, "1": 1}},
+        "paused": True,
+        "why": "paused (works): boki repair resume ends that",
+        "blocked": [{"ledger_id": number, "why": ["no target"]} for number in range(7)],
+        "blocked_ledgers": 7,
+        "drains": [{"bookie": "d", "waits_for": ["it drops", "it waits"]}],
+    }
+    bookies = [bookie("a"), bookie("b"), bookie("c"), bookie("d", read_only=True)]
+    assert faults_of(sound(bookies=bookies, controllers=[controller(leading=False), controller(**repair)])) == [
+        "12 ledgers miss copies on bookies that are away (1 with 1 copy left, 11 with 2 copies left): `boki repair status`",
+        "repair is paused (works): boki repair resume ends that",
+        *(f"ledger {number} is not repaired: no target" for number in range(5)),
+        "2 more ledgers are not repaired",
+        "bookie d drains: it drops; it waits",
+    ]
+    assert faults_of(sound(controllers=[controller(leading=False, **repair)])) == []
+    assert faults_of(sound(controllers=[controller(audit=None)])) == [], "it has not looked yet"
+    assert faults_of(sound(controllers=[Part("controller", "k:1", True, status={"leading": True})])) == []
+
+
 def test_a_sound_cluster_has_no_faults() -> None:
     assert faults_of(sound()) == []
 

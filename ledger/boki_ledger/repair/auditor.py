@@ -20,8 +20,9 @@ in the same cluster this one only looks, since that one fences ledgers and knows
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
@@ -30,6 +31,8 @@ from boki_common.errors import BokiError, CorruptData, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore, names_below
+from boki_common.metrics import Counter, Metrics
+from boki_ledger import metric_definitions
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
 from boki_ledger.repair.away import Away
@@ -82,6 +85,7 @@ class Auditor:
         self._why = ""
         self._repaired = self._copied = self._copied_bytes = 0
         self._working_s = 0.0
+        self._copied_total: Counter | None = None
         store.on_session_lost(self._memory.forget)
 
     # -- looking
@@ -274,6 +278,8 @@ class Auditor:
     def _count(self, done: Repaired) -> None:
         self._copied += done.copied
         self._copied_bytes += done.copied_bytes
+        if self._copied_total is not None:
+            self._copied_total.inc(done.copied_bytes)
         self._repaired += done.outcome is Outcome.REPAIRED
         if done.outcome is Outcome.BLOCKED:
             before = self._blocked.get(done.ledger_id)
@@ -291,6 +297,25 @@ class Auditor:
         return list(self._written) if self._mode is Mode.OURS else []
 
     # -- for people
+
+    def measure(self, metrics: Metrics) -> None:
+        """Keep metrics of what it saw last, and of what it copied."""
+        for definition, value in (
+            (metric_definitions.REPAIR_MISSING, lambda audit: len(audit.missing)),
+            (
+                metric_definitions.REPAIR_SINGLE,
+                lambda audit: sum(one.urgency.copies_left <= 1 for one in audit.missing),
+            ),
+            (metric_definitions.REPAIR_DUE, lambda audit: sum(one.urgency.missing_bytes for one in audit.due)),
+            (metric_definitions.REPAIR_BLOCKED, lambda _: len(self._blocked)),
+            (metric_definitions.REPAIR_DRAINS, lambda _: len(self._drains.bookies)),
+        ):
+            metrics.gauge(definition).set_function(partial(self._measured, value))
+        self._copied_total = metrics.counter(metric_definitions.REPAIR_COPIED)
+
+    def _measured(self, value: Callable[[Audit], int]) -> int:
+        """A figure of the last look; 0 before it."""
+        return 0 if self._last is None else value(self._last)
 
     def status(self) -> dict[str, Any]:
         """What it last saw and did, as JSON."""

@@ -9,7 +9,9 @@ from typing import Final
 import pytest
 
 from boki_common.bookkeeper import layout
+from boki_common.ids import BookieId
 from boki_common.metadata.store import ensure_path
+from boki_common.metrics import Metrics
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.repair.auditor import Auditor
 from boki_ledger.repair.drain import APACHES_ELECTION
@@ -192,6 +194,28 @@ async def test_the_fewest_copies_come_first_then_the_smallest(ledgers: Ledgers, 
     assert [one.urgency.ledger_id for one in audit.missing][:2] == [single, ledger_id]
     assert [one.urgency.ledger_id for one in audit.due] == [single], "two of five are a mass outage"
     assert large in [one.urgency.ledger_id for one in audit.missing]
+
+
+async def test_figures_are_those_of_the_last_look(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:
+    metrics = Metrics()
+    auditor.measure(metrics)
+    assert "boki_repair_missing_ledgers 0" in metrics.render().decode()
+    await ledgers.client.begin_drain(BookieId("b5"))
+    await lose(ledgers, "b1", "b2")
+    await auditor.round(Mode.OBSERVE)
+    text = metrics.render().decode()
+    for line in (
+        "missing_ledgers 1",
+        "single_copy_ledgers 1",
+        "due_bytes 30",
+        "blocked_ledgers 0",
+        "draining_bookies 1",
+    ):
+        assert f"boki_repair_{line}" in text
+    await ledgers.client.cancel_drain(BookieId("b5"))
+    await auditor.round(Mode.OURS)
+    text = metrics.render().decode()
+    assert "boki_repair_missing_ledgers 0" in text and "boki_repair_copied_bytes_total 0" not in text
 
 
 async def test_rounds_go_on_after_errors(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:

@@ -29,7 +29,9 @@ from boki_logbook.engine import Engine
 from boki_logbook.index.index_files import IndexFiles
 from boki_metalog.control.controller import Controller, Duty
 from boki_metalog.control.log_changes import ensure_logs
+from boki_metalog.control.policies import RollWritten, default_policies
 from boki_metalog.sequencer.sequencer import Sequencer
+from boki_metalog.settings import ControllerSettings
 from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenFiles, TokenPlan, client_of
 from boki_sim.clusters.invariants import Invariants
 from boki_sim.clusters.shape import Shape, names
@@ -53,6 +55,8 @@ PORTS: Final = {"bookie": 3181, "sequencer": 7041, "engine": ENGINE_PORT, "contr
 INDEX_FILE_ROWS: Final = 32
 """Of an index in files, a run of so many rows goes to one."""
 UP_S: Final = 60
+RETIRED_TEXTS: Final = ("was drained and is retired", "it was retired, or is foreign")
+"""In what a bookie ends with that is not needed any more."""
 RESTART_S: Final = (0.2, 2.0)
 """A role that ended by itself is started again after a pause between these."""
 
@@ -280,8 +284,23 @@ class Cluster:
             return
         self.trace.add(process.name, "exits", reason)
         node.ends.append(reason)
+        if any(text in reason for text in RETIRED_TEXTS):
+            self._format_anew(node)
         process.kill()
         self.gone(node, process)
+
+    def _format_anew(self, node: Node) -> None:
+        """A person does what a retired bookie says: its disk becomes that of a new one. A drain left nothing on it."""
+        if isinstance(node.role, Bookie):
+            held = [
+                ledger_id
+                for ledger_id in node.role.storage.ledger_ids
+                if node.role.storage.of(ledger_id).entry_ids(ledger_id)
+            ]
+            if held and node.role._drain.mark.empty:
+                self.invariants.violated("1 drained", f"{node.name} was retired with entries of ledgers {held[:10]}")
+        node.disk = new_disk(node.name)
+        self.invariants.forget_disk(node.host)
 
     def restart_later(self, node: Node, seconds: float) -> None:
         def again() -> None:
@@ -377,6 +396,8 @@ class Cluster:
             metadata=node.store,
             ledgers=ledgers,
             rng=SimRandom(node.numbers),
+            settings=ControllerSettings(repair_roll_s=2.0),
+            policies=[*default_policies(), RollWritten(auditor.written)],
             duties=duties,
             token=self.tokens.of(node.host),
         ).start(Address(node.host, PORTS["controller"]))

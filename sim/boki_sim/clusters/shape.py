@@ -162,6 +162,14 @@ def _engines_apart(numbers: random.Random, drawn: Shape) -> Shape:
     return hasty(numbers, drawn) if numbers.random() < HASTY and not drawn.forgets_after_s else drawn
 
 
+def repairing(numbers: random.Random, drawn: Shape) -> Shape:
+    """A cluster of five or six bookies whose controllers make copies anew, and drain bookies, within seconds."""
+    bookie = replace(drawn.bookie, gc_grace_s=0.5, gc_interval_s=0.5, disk_check_interval_s=numbers.choice((0.5, 2.0)))
+    engine = replace(drawn.engine, shard_age_s=numbers.choice((1.0, 4.0)))  # so that ledgers close within a run
+    bookies, controllers = numbers.choice((5, 6)), max(1, drawn.controllers)
+    return replace(drawn, bookies=bookies, controllers=controllers, repairs=True, bookie=bookie, engine=engine)
+
+
 def apart(drawn: Shape) -> Shape:
     """A cluster whose entries take two steps, whatever their size: none is carried by the metalog."""
     return replace(drawn, engine=replace(drawn.engine, carried_entry_bytes=0))

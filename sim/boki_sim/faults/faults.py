@@ -21,6 +21,7 @@ its target has: the engine has the only copy then, or the sequencer the other on
 | slow-link | a machine: its links are `amount` times slower, at most some seconds | times |
 | reset | "a>b": every connection between two machines | |
 | roll, move | "all": somebody gives a log its next term, or moves slots between logs (`administrator`) | |
+| drain | "all": somebody drains a bookie; amount 1: and cancels that after `seconds` (`administrator`) | cancels |
 | fence-race | waits for a recovery whose writer lives, and lets them race (`fence_race`) | |
 | slow-disk, disk-error, disk-full | a bookie | times; which operation fails; bytes left |
 | flip-bits, misdirect, wipe | the seed's one bookie that may lose data | bits |
@@ -96,6 +97,8 @@ METADATA: Final = ("expire", "cut-off", "metadata-down", "lost-answer", "lost-re
 CLOCKS: Final = ("clock",)
 ADMINISTRATION: Final = ("roll", "move")
 """No faults, but changes that must hold among them."""
+DRAINS: Final = ("drain",)
+"""Drawn by `drains`, for clusters that repair, by numbers of their own."""
 POISONS: Final = ("poison",)
 """Drawn by `poison.draw_poison`, beside all others."""
 DRAWN: Final = PROCESSES + CONNECTIONS + DISKS + DAMAGE + METADATA + CLOCKS + ADMINISTRATION
@@ -103,7 +106,7 @@ SLEEP: Final = ("step", "sleep")
 """Drawn by `asleep`, by numbers of their own, so that no other fault of a seed changes."""
 ELSEWHERE: Final = ("stranger", "absent")
 """Drawn by `strangers`, for clusters that have a token; and never drawn."""
-KINDS: Final = DRAWN + POISONS + SLEEP + ELSEWHERE
+KINDS: Final = DRAWN + DRAINS + POISONS + SLEEP + ELSEWHERE
 
 PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
     "calm": (),
@@ -114,6 +117,9 @@ PROFILES: Final[Mapping[str, tuple[str, ...]]] = {
     "full-disks": (*DISKS, "kill", "power", "stop", "pause"),
 }
 """Kinds that a profile draws from. Each seed takes some of them."""
+
+
+DRAINS_MOST: Final = 3
 
 
 class _Way(NamedTuple):
@@ -290,6 +296,17 @@ def asleep(numbers: random.Random, profile: str, targets: Targets, *, seconds: f
         at, lasting = round(numbers.uniform(0.0, 0.8) * seconds, 4), round(numbers.uniform(0.5, 10.0), 3)
         step = numbers.choice(("", "", "append", "data add", "data ack", "progress"))
         script.append(Fault(at, "sleep", target, lasting, 0.0, step, numbers.randrange(20) + 1 if step else 1))
+    return sorted(script, key=lambda fault: fault.at)
+
+
+def drains(numbers: random.Random, profile: str, *, seconds: float) -> list[Fault]:
+    """In three of four runs, beside all others: bookies are drained, and every other drain is cancelled after a while."""
+    if not PROFILES[profile] or numbers.random() < 0.25:
+        return []
+    script = []
+    for _ in range(numbers.randrange(1, DRAINS_MOST + 1)):
+        at, lasting = round(numbers.uniform(0.0, 0.7) * seconds, 4), round(numbers.uniform(0.0, 4.0), 3)
+        script.append(Fault(at, "drain", "all", lasting, float(numbers.randrange(2))))
     return sorted(script, key=lambda fault: fault.at)
 
 

@@ -379,9 +379,9 @@ class Nemesis:
             raise _Missed
         self._administrators += 1
         administrator = Administrator(self._cluster, self._administrators)
-        self._tasks_of_processes.append(administrator.process.start(administrator.run(fault.kind)))
+        self._tasks_of_processes.append(administrator.process.start(administrator.run(fault)))
 
-    _roll = _move = _administer
+    _roll = _move = _drain = _administer
 
     def _poison(self, fault: Fault) -> None:
         if int(fault.amount) == PUSHES:

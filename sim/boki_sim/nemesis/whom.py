@@ -6,7 +6,7 @@ import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from boki_sim.faults.faults import ADMINISTRATION, DAMAGE, DISKS, METADATA, Fault
+from boki_sim.faults.faults import ADMINISTRATION, DAMAGE, DISKS, DRAINS, METADATA, Fault
 from boki_sim.faults.host_faults import host_of
 from boki_sim.world.errors import SimulationError
 from boki_sim.world.process import SimProcess
@@ -92,7 +92,7 @@ class Whom:
         kind = fault.kind
         if kind == "fence-race":
             return f"{met.actor.host} {met.path}"
-        if kind in (*DAMAGE, *ADMINISTRATION) or kind == "metadata-down":
+        if kind in (*DAMAGE, *ADMINISTRATION, *DRAINS) or kind == "metadata-down":
             return fault.target
         if kind in ("clog", "reset"):
             names = [*there, *(name for name in fault.target.split(">") if name not in there)]

@@ -20,6 +20,7 @@ from boki_sim.faults.faults import (
     Targets,
     asleep,
     at_barriers,
+    drains,
     draw,
     from_text,
     to_text,
@@ -130,6 +131,19 @@ def test_in_half_of_the_harsh_runs_clocks_step_and_machines_sleep(profile: str) 
     assert min(hours) < -24 and max(hours) > 24 * 7
     assert {fault.target for fault in faults} == {*TARGETS.everybody}
     assert {bool(fault.step) for fault in faults if fault.kind == "sleep"} == {True, False}
+
+
+@pytest.mark.parametrize("profile", ["harsh", "calm"])
+def test_drains_are_drawn_beside_all_others(profile: str) -> None:
+    drawn = [drains(stream(seed, "d"), profile, seconds=20) for seed in range(100)]
+    assert drawn == [drains(stream(seed, "d"), profile, seconds=20) for seed in range(100)]
+    if profile == "calm":
+        assert not any(drawn)
+        return
+    assert 60 < sum(map(bool, drawn)) < 90
+    faults = [fault for script in drawn for fault in script]
+    assert {(fault.kind, fault.target) for fault in faults} == {("drain", "all")}
+    assert {fault.amount for fault in faults} == {0.0, 1.0}
 
 
 def test_only_one_bookie_may_lose_data() -> None:
