@@ -209,6 +209,14 @@ def status_lines(found: dict[str, Any]) -> list[str]:
     why = f": {found['why']}" if found["why"] else ""
     lines = [f"controller {found['controller']} {modes.get(found['mode'], found['mode'])}{why}"]
     lines += ["it has not looked yet"] if found["audit"] is None else audit_lines(found["audit"])
+    apaches = found["apaches_autorecovery"]
+    if apaches["elected"] or apaches["locked_ledgers"] or apaches["marked_ledgers"]:
+        state = "runs" if apaches["elected"] else "does not run"
+        off = ", switched off" if apaches["disabled"] else ""
+        lines.append(
+            f"Apache's AutoRecovery {state}{off}: {counted(apaches['marked_ledgers'], 'ledger')} marked, "
+            f"{len(apaches['locked_ledgers'])} locked by its workers"
+        )
     if found["repaired_ledgers"] or found["copied_entries"]:
         left = "" if found["left_s"] is None else f", about {found['left_s']:,.0f} s left"
         lines.append(

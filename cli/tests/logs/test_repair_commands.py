@@ -167,6 +167,7 @@ def test_a_status_says_what_is_done_and_what_is_not(mode: str, why: str, expecte
         "copied_bytes": 4_000_000,
         "bytes_per_s": 1_000_000,
         "left_s": 2.5,
+        "apaches_autorecovery": {"elected": True, "disabled": True, "locked_ledgers": [4], "marked_ledgers": 3},
         "drains": [{"bookie": "b7", "waits_for": ["it drops", "and waits"]}],
         "blocked_ledgers": 1,
         "blocked": [{"ledger_id": 9, "why": ["no target"], "lost_entries": [4, 5]}],
@@ -174,6 +175,7 @@ def test_a_status_says_what_is_done_and_what_is_not(mode: str, why: str, expecte
     assert status_lines(found) == [
         expected,
         "it has not looked yet",
+        "Apache's AutoRecovery runs, switched off: 3 ledgers marked, 1 locked by its workers",
         "since it leads: 3 ledgers repaired, 90 entries copied (4.0 MB, 1.0 MB/s, about 2 s left)",
         "drains: bookie b7: it drops; and waits",
         "blocked: ledger 9: no target; entries on no bookie: 4, 5",

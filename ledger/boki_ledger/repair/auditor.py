@@ -30,13 +30,14 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import BokiError, CorruptData, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_common.metadata.store import MetadataStore, names_below
+from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Counter, Metrics
 from boki_ledger import metric_definitions
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.repair.audit import LISTED, Audit, audit_of, describe
+from boki_ledger.repair.autorecovery import AutoRecovery, read_autorecovery
 from boki_ledger.repair.away import Away
-from boki_ledger.repair.drain import APACHES_ELECTION, Drains, read_ledgers
+from boki_ledger.repair.drain import Drains, read_ledgers
 from boki_ledger.repair.pace import RatePace
 from boki_ledger.repair.pause import Pause, read_pause
 from boki_ledger.repair.plan import FOR_GOOD, lost_bookies
@@ -80,6 +81,7 @@ class Auditor:
         self._last: Audit | None = None
         self._blocked: dict[int, Repaired] = {}
         self._pause = Pause()
+        self._apaches = AutoRecovery()
         self._written: dict[int, None] = {}
         self._mode = Mode.OBSERVE
         self._why = ""
@@ -155,6 +157,7 @@ class Auditor:
                 members = [bookie for _, bookies in metadata.ensembles for bookie in bookies]
                 named.update(dict.fromkeys(members))
                 holders[ledger_id] = frozenset(members)
+        self._apaches = await read_autorecovery(self._store)
         self._named = named
         self._scrubbed = {one: None for one in closed if one in self._scrubbed}
         self._unscrubbed = {one: None for one in closed if one not in self._scrubbed}
@@ -183,7 +186,9 @@ class Auditor:
         if mode is Mode.OFF:
             return
         audit = await self.audit()
-        if mode is Mode.OURS and await names_below(self._store, APACHES_ELECTION):
+        found = await read_autorecovery(self._store, marks=False)
+        self._apaches = found._replace(marked=self._apaches.marked)
+        if mode is Mode.OURS and self._apaches.elected:
             self._mode, self._why = (
                 Mode.OBSERVE,
                 "the auditor of Apache BookKeeper's AutoRecovery is elected: stop it first",
@@ -328,6 +333,7 @@ class Auditor:
             "paused": self._pause.paused,
             "audit": audit,
             "drains": self._drains.status(),
+            "apaches_autorecovery": self._apaches.describe(),
             "repaired_ledgers": self._repaired,
             "copied_entries": self._copied,
             "scrubbed_ledgers": len(self._scrubbed),

@@ -36,10 +36,11 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgument, NoNode, NoSuchEntry, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_common.metadata.store import MetadataStore, names_below
+from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Random
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.read.reader import LedgerReader
+from boki_ledger.repair.autorecovery import read_autorecovery
 from boki_ledger.repair.drain_rules import (
     DrainCheck,
     Refused,
@@ -50,9 +51,6 @@ from boki_ledger.repair.drain_rules import (
     waits_for,
 )
 
-UNDERREPLICATION: Final = f"{layout.LEDGERS}/underreplication"
-APACHES_ELECTION: Final = f"{UNDERREPLICATION}/auditorelection"
-APACHES_LOCKS: Final = f"{UNDERREPLICATION}/locks"
 READ_AT_ONCE: Final = 64
 
 _log = get_logger("repair")
@@ -77,20 +75,14 @@ async def check_drain(ports: LedgerPorts, store: MetadataStore, bookie: BookieId
         for one in listed[False]
         if one != bookie and one in members and members[one].ours and not _leaves(marks.get(one))
     }
-    check = DrainCheck(bookie, members[bookie].ours, frozenset(away), targets, await autorecovery(store))
+    check = DrainCheck(
+        bookie, members[bookie].ours, frozenset(away), targets, (await read_autorecovery(store, marks=False)).runs
+    )
     return refusals(check, await read_ledgers(ports, await layout.list_ledgers(store)))
 
 
 def _leaves(seen: SeenMark | None) -> bool:
     return seen is not None and seen.mark.state != BookieMark().state
-
-
-async def autorecovery(store: MetadataStore) -> str:
-    """Return what of Apache's AutoRecovery runs, for people; empty, if nothing. Raises MetadataError."""
-    if await names_below(store, APACHES_ELECTION):
-        return "its auditor is elected"
-    locks = await names_below(store, APACHES_LOCKS)
-    return f"it has {len(locks)} ledgers locked" if locks else ""
 
 
 async def begin_drain(store: MetadataStore, bookie: BookieId, rng: Random) -> SeenMark:

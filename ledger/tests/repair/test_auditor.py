@@ -14,7 +14,7 @@ from boki_common.metadata.store import ensure_path
 from boki_common.metrics import Metrics
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.repair.auditor import Auditor
-from boki_ledger.repair.drain import APACHES_ELECTION
+from boki_ledger.repair.autorecovery import APACHES_ELECTION
 from boki_ledger.repair.settings import Mode, RepairLimits
 from boki_ledger.testing.ledgers import Ledgers
 
