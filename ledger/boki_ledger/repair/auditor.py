@@ -222,11 +222,13 @@ class Auditor:
                 _log.warning("ledger is not whole", **done.describe())
 
     async def _written_on_lost(self, audit: Audit) -> list[int]:
-        """Return ledgers whose last fragment gets entries and has a bookie that is lost. Raises MetadataError."""
+        """Return ledgers whose last fragment gets entries and has a bookie that is lost, where new ledgers would have all copies. Raises
+        MetadataError."""
         found = []
+        there = len(self._targets())
         for one in audit.missing:
             metadata = self._read_last.get(one.urgency.ledger_id)
-            if one.written and metadata is not None:
+            if one.written and metadata is not None and metadata.ensemble_size <= there:
                 for bookie in sorted(one.due):
                     if await self._drains.is_written(one.urgency.ledger_id, metadata, bookie):
                         found.append(one.urgency.ledger_id)

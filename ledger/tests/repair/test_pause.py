@@ -53,6 +53,9 @@ async def test_no_bookie_is_retired_and_no_log_rolled(ledgers: Ledgers) -> None:
     await lose(ledgers, "b1")
     auditor = ledgers.client.auditor(LIMITS)
     await auditor.round(Mode.OURS)
+    assert auditor.written() == [], "a new ledger would have a copy less"
+    ledgers.bookies.register("b2", "b3", "b4", "b5")
+    await auditor.round(Mode.OURS)
     assert auditor.written() == [writer.ledger_id]
     await set_pause(ledgers, True)
     await auditor.round(Mode.OURS)
