@@ -590,7 +590,7 @@ bokilib libs/tests/lib/follow/test_follower.py::test_a_stream_that_begins_again_
 
 a creation by key does not look for its machine where inboxes are full
 bokirsm libs/tests/rsm/client/test_full_inboxes.py::test_a_machine_that_exists_is_found_by_its_key_in_a_full_partition
--            found = await self._existing_now(ref, part) if key is not None else None
+-            found = await self._existing_now(ref, part, init) if key is not None else None
 +            found = None
 
 a host that died full refuses events without end
@@ -1623,6 +1623,7 @@ a workflow that is started while it is signalled is not looked at again
 bokiflow libs/tests/flow/client/test_in_atomic.py::test_a_signal_to_an_id_that_is_started_meanwhile_reaches_it
 -        return place.to_workers, {place.fence: None} if is_free else {}
 +        return place.to_workers, {}
+
 a letter of one group is redriven to all
 bokiqueue libs/tests/queue/test_letters_of_groups.py::test_a_letter_goes_back_to_the_group_that_gave_it_up_alone
 -producer.part([back], group))
