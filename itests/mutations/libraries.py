@@ -1175,6 +1175,16 @@ spark spark/tests/offload/test_offloader.py::test_a_survey_finds_copied_terms_th
 -        else await _incomplete(files, folder, copied)
 +        else []
 
+a stream passes unread terms that are gone
+spark spark/tests/plan/test_stream_planner.py::test_unread_records_that_were_trimmed_with_their_term_are_a_loss
+-        if trimmed and self._options.fail_on_data_loss:
++        if False:
+
+what was gone when a stream began is a loss
+spark spark/tests/plan/test_stream_planner.py::test_what_was_gone_when_a_stream_began_is_no_loss_and_what_goes_later_is
+-    return () if begin.names_a_position else rules.gone_ahead(committed, first)
++    return ()
+
 a term that was asked for and not copied is a success
 spark_tools spark/tests/test_commands.py::test_what_is_not_copied_is_named_with_its_reason
 -        if made.error or (chosen.terms and not made.manifest):

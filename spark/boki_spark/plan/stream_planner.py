@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from boki_common.errors import InvalidArgument
-from boki_common.ids import pos_of, term_of
+from boki_common.ids import pos_of, slot_of, term_of
+from boki_common.logs import get_logger
 from boki_logbook.scan.facts import COMMITTED, NOWHERE, Committed, Offset, ScanRange, reached
 from boki_logbook.scan.limited import limited
 from boki_logbook.scan.partitions import Partition, bounds_of, cut
@@ -20,7 +21,9 @@ from boki_logbook.scan.plan import Plan
 from boki_spark.errors import Behind, DataLoss
 from boki_spark.plan import stream_rules as rules
 from boki_spark.plan.read_options import ReadOptions
-from boki_spark.plan.stream_rules import EARLIEST, BatchEnd, Beginning, RangeContent, Span
+from boki_spark.plan.stream_rules import EARLIEST, BatchEnd, Beginning, RangeContent, Span, TermRun
+
+_log = get_logger("spark")
 
 T = TypeVar("T")
 
@@ -59,7 +62,7 @@ class StreamPlanner:
         Raises:
             BadOffset: `start` is malformed.
             Behind: no planning state reached `start` within the timeout.
-            DataLoss: records of the range were given up.
+            DataLoss: records of the range were given up, or trimmed with all of their term after the stream began.
             PipelineError: as `Cluster.plan`.
         """
         begin = rules.decode(start)
@@ -70,6 +73,7 @@ class StreamPlanner:
         if isinstance(begin, BatchEnd) and end == dict(first):
             return start
         plan = await self._plan(first, end)
+        gone = gone_at_begin(begin, plan.committed, first)
         if max_rows is not None or max_bytes is not None:
             end = limited(plan, max_rows=max_rows, max_bytes=max_bytes)
             if isinstance(begin, BatchEnd) and end == dict(first):
@@ -78,11 +82,29 @@ class StreamPlanner:
         lost = lost_spans(plan)
         if lost and self._options.fail_on_data_loss:
             raise loss(lost)
+        self._check_unread(plan, gone)
         found = cut(plan, max_bytes=self._options.partition_bytes, least=self._options.partitions)
         cuts = tuple((term, low, high) for term, low, high in bounds_of(found))
-        made = BatchEnd(end, None if isinstance(begin, BatchEnd) else first, plan.rows, cuts, lost).encode()
+        began = None if isinstance(begin, BatchEnd) else first
+        ahead = rules.gone_ahead(plan.committed, end, gone)
+        made = BatchEnd(end, began, plan.rows, cuts, lost, ahead).encode()
         self._last = json.dumps(made), found
         return made
+
+    def _check_unread(self, plan: Plan, known: tuple[TermRun, ...]) -> None:
+        """Check that no term of the range is gone, but those in `known`. Raises DataLoss, or warns with failOnDataLoss=false."""
+        trimmed = trimmed_spans(plan, known)
+        if trimmed and self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"records that the stream has not read were trimmed with all of their term: {rules.listed(trimmed)}"
+                f"{'' if self._options.book is None else ' (whether any was of its book is not known any more)'}; with "
+                "failOnDataLoss=false the stream continues after them",
+                trimmed=[list(span) for span in trimmed[:16]],
+            )
+        if trimmed:
+            _log.warning(
+                "stream continues after trimmed terms: unread records are left out", trimmed=rules.listed(trimmed)
+            )
 
     async def _covering(self, offset: Offset) -> Committed:
         committed = await self._cluster.committed()
@@ -150,6 +172,35 @@ def lost_spans(plan: Plan) -> tuple[Span, ...]:
     return tuple(
         (one.facts.term, span.first_pos, span.stop_pos) for one in plan.terms for span in (*one.lost, *one.given_up)
     )
+
+
+def trimmed_spans(plan: Plan, known: tuple[TermRun, ...]) -> tuple[Span, ...]:
+    """Return the spans of a range in terms that are gone and may have had records of the asked book.
+
+    Args:
+        known: runs of terms that are left out.
+    """
+    book = plan.asked.book
+    slot = None if book is None else slot_of(book)
+    return tuple(
+        (one.facts.term, one.start_pos, one.stop_pos)
+        for one in plan.terms
+        if one.gone
+        and not rules.in_runs(one.facts.term, known)
+        and (slot is None or any(first <= slot <= last for first, last in one.facts.slots))
+    )
+
+
+def gone_at_begin(begin: Beginning | BatchEnd, committed: Committed, first: Offset) -> tuple[TermRun, ...]:
+    """Return the terms from an offset on that were gone when the stream began, which are no loss.
+
+    Args:
+        committed: the present state.
+        first: the position that `begin` means.
+    """
+    if isinstance(begin, BatchEnd):
+        return begin.gone
+    return () if begin.names_a_position else rules.gone_ahead(committed, first)
 
 
 def loss(spans: tuple[Span, ...]) -> DataLoss:

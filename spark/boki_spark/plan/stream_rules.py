@@ -6,19 +6,23 @@
   that is run again is planned by these: it has the same records in the same partitions, or it fails.
 - No end lies before its start in any log: an engine that lags would move the stream back.
 - If there is nothing new, the end is the start itself, with the same text.
+- A stream begins at what is there: terms that were gone (all of their records trimmed) when it began are no loss, so an end records
+  those that lie ahead, as `gone`. A term that is gone later and has unread positions is a loss. So is one ahead of a position that the
+  user named, by offsets or a seqnum.
 
-    {"cuts": [[7, 0, 900]], "from": {...}, "logs": {"0": [7, 900]}, "lost": [[7, 12, 14]], "rows": 890, "v": 1}
+    {"cuts": [[7, 0, 900]], "from": {...}, "gone": [[8, 9]], "logs": {"0": [7, 900]}, "lost": [[7, 12, 14]], "rows": 890, "v": 1}
 
 An offset alone is {"v": 1, "logs": {"0": [term, position]}}. Spark compares texts, so keys have one order and equal offsets equal texts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from boki_common import limits
-from boki_logbook.scan.facts import NOWHERE, Offset
+from boki_logbook.scan.facts import NOWHERE, Committed, Offset
 from boki_spark.errors import BadOffset, DataLoss
 
 VERSION: Final = 1
@@ -27,6 +31,8 @@ LATEST: Final = "latest"
 
 Span = tuple[int, int, int]
 """(term, first position, stop position)."""
+TermRun = tuple[int, int]
+"""The first and the last term of a run: all terms between them that were known, of any log, belong to it."""
 
 
 class Beginning(NamedTuple):
@@ -36,6 +42,11 @@ class Beginning(NamedTuple):
     offset: Offset | None = None
     time_ms: int | None = None
     seqnum: int | None = None
+
+    @property
+    def names_a_position(self) -> bool:
+        """Whether records that are missing from the beginning on are a loss; from "earliest" or a time on they are not."""
+        return self.offset is not None or bool(self.seqnum)
 
     def encode(self) -> dict[str, Any]:
         """Return the constant that Spark keeps."""
@@ -49,20 +60,28 @@ class Beginning(NamedTuple):
 
 
 class BatchEnd(NamedTuple):
-    """The end of a batch and what it records. `begin` is the start of the first batch, and None in later ones."""
+    """The end of a batch and what it records.
+
+    Attributes:
+        begin: the start of the first batch; None in later ones.
+        gone: terms ahead that were gone when the stream began.
+    """
 
     logs: Offset
     begin: Offset | None
     rows: int
     cuts: tuple[Span, ...]
     lost: tuple[Span, ...]
+    gone: tuple[TermRun, ...] = ()
 
     def encode(self) -> dict[str, Any]:
         """Return JSON values with keys in a fixed order."""
         begin = {} if self.begin is None else {"from": encode_logs(self.begin)}
+        gone = {"gone": [list(run) for run in self.gone]} if self.gone else {}
         return {
             "cuts": [list(span) for span in self.cuts],
             **begin,
+            **gone,
             "logs": encode_logs(self.logs),
             "lost": [list(span) for span in self.lost],
             "rows": self.rows,
@@ -93,7 +112,8 @@ def decode(found: Mapping[str, Any]) -> Beginning | BatchEnd:
     rows = found.get("rows")
     if not isinstance(rows, int) or rows < 0:
         raise BadOffset(f"expected how many rows a batch has, found {rows!r:.80}")
-    return BatchEnd(decode_logs(found.get("logs")), begin, rows, _spans(found.get("cuts")), _spans(found.get("lost")))
+    logs, cuts, lost = decode_logs(found.get("logs")), _spans(found.get("cuts")), _spans(found.get("lost"))
+    return BatchEnd(logs, begin, rows, cuts, lost, _runs(found.get("gone", [])))
 
 
 def _beginning(found: object) -> Beginning:
@@ -117,6 +137,17 @@ def _spans(found: object) -> tuple[Span, ...]:
             raise BadOffset(f"expected [term, position, position] for each partition, found {span!r:.80}")
         spans.append((span[0], span[1], span[2]))
     return tuple(spans)
+
+
+def _runs(found: object) -> tuple[TermRun, ...]:
+    if not isinstance(found, list):
+        raise BadOffset(f"expected [term, term] for each run of terms, found {found!r:.200}")
+    runs = []
+    for run in found:
+        if not (isinstance(run, list) and len(run) == 2 and all(isinstance(number, int) for number in run)):
+            raise BadOffset(f"expected [term, term] for each run of terms, found {run!r:.80}")
+        runs.append((run[0], run[1]))
+    return tuple(runs)
 
 
 def furthest(start: Offset, newest: Offset) -> dict[int, tuple[int, int]]:
@@ -178,6 +209,34 @@ def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
     return [
         span for span in now if not any(one[0] == span[0] and one[1] <= span[1] and span[2] <= one[2] for one in known)
     ]
+
+
+def gone_ahead(committed: Committed, offset: Offset, known: Iterable[TermRun] | None = None) -> tuple[TermRun, ...]:
+    """Return the terms that are gone and lie ahead of an offset, as runs.
+
+    Args:
+        known: only terms in these runs; None for all.
+    """
+    among = None if known is None else tuple(known)
+    if among == ():
+        return ()
+    runs: list[TermRun] = []
+    going_on = False
+    for one in committed.terms:
+        ahead = (one.term, one.end_pos) > offset.get(one.log, NOWHERE)
+        chosen = one.gone and ahead and (among is None or in_runs(one.term, among))
+        if chosen and going_on:
+            runs[-1] = runs[-1][0], one.term
+        elif chosen:
+            runs.append((one.term, one.term))
+        going_on = chosen
+    return tuple(runs)
+
+
+def in_runs(term: int, runs: Sequence[TermRun]) -> bool:
+    """Return whether a term belongs to one of these runs, which ascend."""
+    at = bisect_right(runs, (term, limits.TERM_MAX)) - 1
+    return at >= 0 and term <= runs[at][1]
 
 
 def listed(spans: Sequence[Span]) -> str:

@@ -61,7 +61,7 @@ async def reclaimed(cluster: SmallCluster, term: int) -> None:
 
 
 async def test_a_stream_goes_past_a_term_that_was_reclaimed_before_it_got_there(cluster: SmallCluster) -> None:
-    """The stream continues with the remaining records. A batch that was planned with deleted ones raises DataLoss."""
+    """A stream that begins after that continues with the remaining records. One that had begun raises DataLoss."""
     seqnums = [(await cluster.append(("book", b"%d" % at, [])))[0] for at in range(8)]
     where = ReadOptions(ClusterOptions("boki://a", timeout_s=5.0), start=Beginning(EARLIEST))
     tolerant = dataclasses.replace(where, fail_on_data_loss=False)
@@ -74,13 +74,15 @@ async def test_a_stream_goes_past_a_term_that_was_reclaimed_before_it_got_there(
     await cluster.snapshot_covers(1)
     await reclaimed(cluster, 1)
     last = await cluster.append(("book", b"after", []))
-    for begin in (where.start.encode(), first):
-        planner = StreamPlanner(pipeline, where)
+    for begin, options in ((where.start.encode(), where), (first, tolerant), (second, where)):
+        planner = StreamPlanner(pipeline, options)
         end = await planner.latest(begin)
         rows = await read_rows(pipeline, await planner.partitions(begin, end))
         assert [row[::2] for row in rows] == [(last[0], b"after")], begin
         assert await planner.latest(end) is end
-    step, start, seen = StreamPlanner(pipeline, where), first, []
+    with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*term 1, positions 3 to 7"):
+        await StreamPlanner(pipeline, where).latest(first)
+    step, start, seen = StreamPlanner(pipeline, tolerant), first, []
     while (end := await step.latest(start, max_rows=1)) is not start:
         seen += [row[0] for row in await read_rows(pipeline, await step.partitions(start, end))]
         start = end

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from boki_common.ids import seqnum
+from boki_common.ids import seqnum, slot_of
 from boki_logbook.index.places import TermPlaces
 from boki_logbook.scan.facts import Committed, ScanRange, TermFacts, first_missing
 from boki_logbook.scan.partitions import Partition
 from boki_logbook.scan.plan import Plan
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec
-from boki_logbook.testing.plans import apply, begin, committed_of, plan_of
-from boki_metalog.entries.metalog_entry import Lost
+from boki_logbook.testing.plans import ALL_SLOTS, apply, begin, committed_of, plan_of
+from boki_metalog.entries.metalog_entry import Lost, Trim
 from boki_spark.errors import BadOffset, Behind, DataLoss
 from boki_spark.plan.read_options import ClusterOptions, ReadOptions
 from boki_spark.plan.stream_planner import StreamPlanner, resolve
@@ -43,6 +43,14 @@ class Log:
         records = tuple(RecordSpec((), b"x") for _ in range(count))
         apply(self.state, places or self.places, RunSpec(7, W, self.number, records, 1))
         self.number += count
+
+    def roll(self, slots: tuple[tuple[int, int], ...] = ALL_SLOTS) -> None:
+        """Begin the next term."""
+        self.places = begin(self.state, self.places.term + 1, slots=slots)
+
+    def trim(self, before: int) -> None:
+        """Trim the book below a term."""
+        self.state.apply_command(self.places, Trim(7, ((0, seqnum(before, 0)),), False), time_ms=1_000)
 
     async def committed(self) -> Committed:
         return self.lags.pop(0) if self.lags else committed_of(self.state)
@@ -166,6 +174,93 @@ async def test_other_numbers_than_were_kept_are_a_loss(log: Log) -> None:
 async def test_what_is_no_offset_is_refused(log: Log) -> None:
     with pytest.raises(BadOffset):
         await planner(log).latest({"v": 9})
+
+
+# -- terms that are gone: all of their records were trimmed
+
+
+async def test_unread_records_that_were_trimmed_with_their_term_are_a_loss(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = await planner(log).latest(FIRST)
+    log.append(4)
+    log.roll()
+    log.append(2)
+    log.roll()
+    log.append(1)
+    log.trim(3)
+    with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*term 1, positions 5 to 8, term 2, positions 0 to 1;"):
+        await planner(log).latest(end)
+    with pytest.raises(DataLoss, match=r"of its book is not known any more"):
+        await planner(log, book=7).latest(end)
+    assert not capsys.readouterr().err
+    after = await planner(log, fail_on_data_loss=False).latest(end)
+    assert (after["logs"], after["rows"], after["cuts"]) == ({"0": [3, 1]}, 1, [[3, 0, 1]])
+    assert "left out" in (warned := capsys.readouterr().err) and "term 1, positions 5 to 8" in warned
+    log.append(2)
+    assert (await planner(log).latest(after))["rows"] == 2, "they are no loss once they were passed"
+
+
+async def test_a_term_that_was_read_to_its_end_may_go(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    log.roll()
+    log.append(1)
+    log.trim(2)
+    assert (await planner(log).latest(end))["rows"] == 1
+
+
+async def test_a_term_that_never_had_the_book_of_a_stream_is_no_loss(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    log.roll(((slot_of(7), slot_of(7)),))
+    log.append(2)
+    log.roll()
+    log.append(1)
+    log.trim(3)
+    other = next(book for book in range(1, 9) if slot_of(book) != slot_of(7))
+    assert (await planner(log, book=other).latest(end))["logs"] == {"0": [3, 1]}
+    with pytest.raises(DataLoss):
+        await planner(log, book=7).latest(end)
+
+
+async def test_what_was_gone_when_a_stream_began_is_no_loss_and_what_goes_later_is() -> None:
+    """Term 1 has a book that stays, and terms 2 and 3 are gone: a stream that is limited comes to them in a later batch."""
+    stays = Log()
+    apply(stays.state, stays.places, RunSpec(8, W, 1, (RecordSpec((), b"x"),) * 3, 1))
+    for _ in range(5):
+        stays.roll()
+        stays.append(2)
+    stays.trim(4)
+    begun = await planner(stays).latest(FIRST, max_rows=1)
+    assert (begun["logs"], begun["gone"]) == ({"0": [2, 0]}, [[2, 3]])
+    passed = await planner(stays).latest(begun, max_rows=2)
+    assert passed["logs"] == {"0": [5, 0]} and "gone" not in passed
+    stays.trim(6)
+    for start in (begun, passed):
+        with pytest.raises(DataLoss, match=r"trimmed with all of their term: term [45], positions 0 to 1"):
+            await planner(stays).latest(start)
+
+
+@pytest.mark.parametrize(
+    ("begin_at", "loses"),
+    [
+        (Beginning(EARLIEST), False),
+        (Beginning("", None, 0), False),
+        (Beginning("", {0: (1, 2)}), True),
+        (Beginning("", None, None, seqnum(1, 2)), True),
+    ],
+    ids=str,
+)
+async def test_a_stream_from_a_position_lacks_what_was_trimmed_behind_it(
+    log: Log, begin_at: Beginning, loses: bool
+) -> None:
+    log.roll()
+    log.append(1)
+    log.trim(2)
+    if loses:
+        with pytest.raises(DataLoss, match="positions 2 to 4"):
+            await planner(log).latest(begin_at.encode())
+    else:
+        assert (await planner(log).latest(begin_at.encode()))["rows"] == 1
 
 
 # -- beginnings

@@ -39,7 +39,7 @@ def test_a_beginning_is_a_constant_of_what_was_chosen(start: Beginning) -> None:
     assert start.encode() == start.encode() and rules.decode(json.loads(json.dumps(start.encode()))) == start
 
 
-@pytest.mark.parametrize("end", [reached(), reached(begin={0: (7, 0)})])
+@pytest.mark.parametrize("end", [reached(), reached(begin={0: (7, 0)}), reached(begin={}, gone=((8, 9), (12, 12)))])
 def test_an_end_is_read_as_it_was_kept_and_its_text_is_the_same(end: BatchEnd) -> None:
     text = json.dumps(end.encode())
     found = rules.decode(json.loads(text))
@@ -115,6 +115,9 @@ def test_many_losses_are_listed_in_short() -> None:
         {"cuts": None},
         {"cuts": [[1, 2]]},
         {"lost": [1]},
+        {"gone": [1]},
+        {"gone": [[1, "2"]]},
+        {"gone": None},
         {"logs": {"0": 1}},
         {"v": 2},
         {"start": "soon"},
