@@ -1185,6 +1185,16 @@ spark spark/tests/plan/test_stream_planner.py::test_what_was_gone_when_a_stream_
 -    return () if begin.names_a_position else rules.gone_ahead(committed, first)
 +    return ()
 
+a committed batch is skipped without a look at its rows
+spark spark/tests/sink/test_sink_writer.py::test_a_second_write_of_a_committed_batch_with_other_rows_is_an_error
+-            rules.check_committed(step.commit, self._partition, tally, step.end)
++            pass
+
+a committed batch is skipped without a look at its partitions
+spark spark/tests/sink/test_sink_writer.py::test_a_second_write_of_a_committed_batch_with_other_partitions_is_an_error
+-                rules.check_same_partitions(step.commit, (one.partition for one in self._ended))
++                pass
+
 a term that was asked for and not copied is a success
 spark_tools spark/tests/test_commands.py::test_what_is_not_copied_is_named_with_its_reason
 -        if made.error or (chosen.terms and not made.manifest):

@@ -45,7 +45,7 @@ class Beginning(NamedTuple):
 
     @property
     def names_a_position(self) -> bool:
-        """Whether records that are missing from the beginning on are a loss; from "earliest" or a time on they are not."""
+        """True if records that are missing from this position on are a loss. From "earliest" or a time on, they are not."""
         return self.offset is not None or bool(self.seqnum)
 
     def encode(self) -> dict[str, Any]:

@@ -116,13 +116,10 @@ def write_partition(
     with coded(), _connect(options) as client:
         book = client.book(options.book)
         writer = book.using(lambda found: _made(found, query, batch, partition))
-        if book.run(writer.begin()):
-            for rows in batches:
-                for at in range(0, rows.num_rows, SLICE_ROWS):
-                    book.using(partial(_add, writer, rows_of(_columns(rows.slice(at, SLICE_ROWS)))))
-        else:
-            for _ in batches:  # Spark expects its rows to be consumed
-                pass
+        book.run(writer.begin())
+        for rows in batches:
+            for at in range(0, rows.num_rows, SLICE_ROWS):
+                book.using(partial(_add, writer, rows_of(_columns(rows.slice(at, SLICE_ROWS)))))
         return EndedPartitionMessage(book.run(writer.finish()))
 
 

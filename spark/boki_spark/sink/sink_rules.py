@@ -15,6 +15,8 @@
   attempt, the frame changed between two runs, and the batch fails instead of keeping both.
 - COMMIT is appended on condition that no other COMMIT was, and that no other partition of the batch began. A batch that is run again with
   other partitions is an error and is not repaired.
+- A batch that is committed is not written again, but its partitions and rows are compared: a second write in foreachBatch with the same
+  `writeId` looks like the first one run again. A batch below the last commit is stale, since its rows are compared with nothing.
 - A control record that was trimmed is a lost fact. Only one is not needed: the record that a partition had before the last COMMIT.
 """
 
@@ -131,7 +133,10 @@ class NewestRecord(NamedTuple):
 
 
 class SkipBatch(NamedTuple):
-    """The step of a batch that is committed: do nothing."""
+    """The step of a batch that is committed: write nothing, and check that this attempt has the same rows. `end` is None if unknown."""
+
+    commit: CommitRecord
+    end: EndRecord | None = None
 
 
 class CompareRows(NamedTuple):
@@ -164,7 +169,7 @@ def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | 
         partition: newest record of the partition; None if there never was one.
 
     Raises:
-        SinkStale: a later batch of the partition has begun.
+        SinkStale: a later batch of the query is committed, or one of the partition has begun.
         SinkTrimmed: a record that is needed was trimmed.
     """
     if query is None:
@@ -175,8 +180,15 @@ def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | 
             "start again with another checkpoint, and trim only below the last commit",
             seqnum=query.seqnum,
         )
-    if query.control.batch >= batch:
-        return SkipBatch()
+    if query.control.batch > batch:
+        raise SinkStale(
+            f"expected no batch after {batch}, found {query.control.batch}, which is committed: another run of this query is ahead, or its "
+            "checkpoint is an older copy; start again with another checkpoint",
+            found=query.control.batch,
+        )
+    if query.control.batch == batch:
+        end = None if partition is None else partition.control
+        return SkipBatch(query.control, end if isinstance(end, EndRecord) and end.batch == batch else None)
     committed = query.seqnum
     if partition is None:
         return BeginAttempt(0, None, committed)
@@ -248,6 +260,41 @@ class RowTally:
                 expected=end.rows,
                 found=self.rows,
             )
+
+
+SAME_WRITE_ID: Final = (
+    "the frame must give the same rows when it is run again, and each write of a batch needs a writeId of its own"
+)
+
+
+def check_committed(commit: CommitRecord, partition: int, tally: RowTally, end: EndRecord | None) -> None:
+    """Compare a partition with what its batch was committed with.
+
+    Args:
+        end: the END of the partition; None if it was trimmed. Then only the number of rows is compared.
+
+    Raises:
+        SinkReplayDiffers: the partition had other rows, or did not exist.
+    """
+    rows = {number: count for number, _, count in commit.ends}.get(partition)
+    if rows != tally.rows or (end is not None and tally.sum != end.sum):
+        found = "others" if rows == tally.rows else str(tally.rows)
+        raise SinkReplayDiffers(
+            f"batch {commit.batch} is committed with {'no partition' if rows is None else f'{rows} rows in partition'} {partition}, this "
+            f"write has {found}: {SAME_WRITE_ID}",
+            expected=rows,
+            found=tally.rows,
+        )
+
+
+def check_same_partitions(commit: CommitRecord, ended: Iterable[int]) -> None:
+    """Check that a write has all partitions that its batch was committed with. Raises SinkReplayDiffers."""
+    others = sorted({number for number, _, _ in commit.ends} - set(ended))
+    if others:
+        raise SinkReplayDiffers(
+            f"batch {commit.batch} is committed with partitions {_few(others)}, this write does not have them: {SAME_WRITE_ID}",
+            partitions=others[:16],
+        )
 
 
 def row_hash(row: SinkRow) -> int:

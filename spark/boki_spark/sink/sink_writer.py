@@ -56,13 +56,13 @@ class PartitionWriter:
         self._partition = partition
         self._names = rules.names_of(query, partition)
         self._tally = RowTally()
-        self._step: Step = SkipBatch()
+        self._step: Step = OpenQuery()
         self._expect: Expect = {}
         self._tickets: list[boki.Ticket] = []
         self._bytes = 0
 
-    async def begin(self) -> bool:
-        """Fence all earlier attempts. Return whether `add` must be called.
+    async def begin(self) -> None:
+        """Fence all earlier attempts, unless one of them wrote all rows.
 
         Raises:
             SinkStale: a later batch has begun.
@@ -77,10 +77,10 @@ class PartitionWriter:
             try:
                 if isinstance(step, BeginAttempt):
                     await self._begin(step)
-                    return True
-                if not isinstance(step, OpenQuery):
-                    return isinstance(step, CompareRows)
-                await open_query(self._book, self._names)
+                elif isinstance(step, OpenQuery):
+                    await open_query(self._book, self._names)
+                    continue
+                return
             except boki.Conflict as conflict:
                 known = newest_known(conflict)
         raise _fenced(self._batch, self._partition)
@@ -108,16 +108,16 @@ class PartitionWriter:
         return rows
 
     async def add(self, rows: Sequence[SinkRow]) -> None:
-        """Append the rows that are not there yet. Returns before all of them are durable.
+        """Append the rows that are not there yet, or compare them. Returns before all of them are durable.
 
         Raises:
             SinkFenced: another attempt began.
             SinkBadRow: a row cannot become a record.
             BokiError: as the SDK's appends.
         """
-        compare = isinstance(self._step, CompareRows)
+        writes = isinstance(self._step, BeginAttempt)
         for row in rows:
-            if self._tally.take(row) and not compare:
+            if self._tally.take(row) and writes:
                 await self._submit(row)
 
     async def _submit(self, row: SinkRow) -> None:
@@ -154,7 +154,9 @@ class PartitionWriter:
             BokiError: as the SDK's appends.
         """
         step, tally = self._step, self._tally
+        assert not isinstance(step, OpenQuery), "begin was called"
         if isinstance(step, SkipBatch):
+            rules.check_committed(step.commit, self._partition, tally, step.end)
             return self._ended(0)
         if isinstance(step, CompareRows):
             tally.check_same(step.end)
@@ -226,7 +228,7 @@ class BatchCommit:
         """Append COMMIT unless the batch is committed, then trim the temporary tag of its rows.
 
         Raises:
-            SinkReplayDiffers: another run of the batch had more partitions.
+            SinkReplayDiffers: another run of the batch, or another write with its name, had more partitions.
             SinkTrimmed, SinkStale, BokiError: as `PartitionWriter.begin`.
         """
         known: dict[str, int] = {}
@@ -235,6 +237,7 @@ class BatchCommit:
             step = rules.next_step(self._batch, query, None)
             if isinstance(step, SkipBatch):
                 assert query is not None
+                rules.check_same_partitions(step.commit, (one.partition for one in self._ended))
                 await self._release(query.seqnum)
                 return
             try:

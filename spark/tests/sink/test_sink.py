@@ -137,6 +137,21 @@ def test_writes_in_foreach_batch_are_distinguished_by_their_ids_and_done_once(
     assert rows_of(client, name) == sorted(expected(10) + [(data.upper(), tags) for data, tags in expected(10)])
 
 
+def test_two_writes_of_a_batch_with_one_id_are_an_error(
+    spark: SparkSession, dev: str, client: boki.sync.Client, name: str, tmp_path: Path
+) -> None:
+    def both(frame: DataFrame, batch: int) -> None:
+        for rows in (frame.where("tags IS NULL"), frame.where("tags IS NOT NULL").limit(3)):
+            to(rows.write, dev, name).option("writeId", "out").mode("append").save()
+
+    batch_file(tmp_path, 0)
+    source = spark.readStream.schema("data string, tags array<string>").json(str(tmp_path / "in"))
+    query = source.writeStream.foreachBatch(both).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match=r"(?s)BOKI_SINK_REPLAY_DIFFERS.*a writeId of its own"):
+        query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
+    assert rows_of(client, name) == [row for row in expected(10) if not row[1]], "those of the first write"
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

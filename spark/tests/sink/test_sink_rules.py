@@ -61,8 +61,10 @@ COMMITTED = NewestRecord(10, CommitRecord(4, ()))
         (0, None, None, OpenQuery()),
         (0, NewestRecord(1, CommitRecord(-1, ())), None, BeginAttempt(0, None, 1)),
         (5, COMMITTED, None, BeginAttempt(0, None, 10)),
-        (4, COMMITTED, NewestRecord(9, EndRecord(4, 0, 1, "")), SkipBatch()),
-        (3, COMMITTED, None, SkipBatch()),
+        (4, COMMITTED, NewestRecord(9, EndRecord(4, 0, 1, "")), SkipBatch(CommitRecord(4, ()), EndRecord(4, 0, 1, ""))),
+        (4, COMMITTED, NewestRecord(9, EndRecord(3, 0, 1, "")), SkipBatch(CommitRecord(4, ()))),
+        (4, COMMITTED, NewestRecord(9, None), SkipBatch(CommitRecord(4, ()))),
+        (4, COMMITTED, None, SkipBatch(CommitRecord(4, ()))),
         (5, COMMITTED, NewestRecord(9, EndRecord(4, 0, 1, "")), BeginAttempt(0, 9, 10)),
         (5, COMMITTED, NewestRecord(11, AttemptRecord(5, 0, 0)), BeginAttempt(11, 11, 10)),
         (5, COMMITTED, NewestRecord(15, AttemptRecord(5, 0, 11)), BeginAttempt(11, 15, 10)),
@@ -79,6 +81,8 @@ def test_the_newest_records_decide_what_an_attempt_does(
 def test_a_task_of_a_batch_that_is_over_is_stale() -> None:
     with pytest.raises(SinkStale, match=r"\[BOKI_SINK_STALE\].*found 6"):
         rules.next_step(5, COMMITTED, NewestRecord(12, AttemptRecord(6, 0, 0)))
+    with pytest.raises(SinkStale, match=r"found 4, which is committed.*another checkpoint"):
+        rules.next_step(3, COMMITTED, None)
 
 
 @pytest.mark.parametrize(("query", "partition"), [(NewestRecord(10, None), None), (COMMITTED, NewestRecord(11, None))])
@@ -135,6 +139,26 @@ def test_other_partitions_than_an_earlier_run_are_an_error() -> None:
     rules.check_partitions(1, [0, 1, 1], [0, 1, 2])
     with pytest.raises(SinkReplayDiffers, match="had partitions 3, 4"):
         rules.check_partitions(1, [0, 3, 4], [0, 1, 2])
+
+
+def test_a_committed_batch_with_other_rows_or_partitions_differs() -> None:
+    commit, tally = CommitRecord(4, ((0, 9, 1), (2, 8, 0))), RowTally()
+    tally.take(SinkRow(b"a"))
+    rules.check_committed(commit, 0, tally, None)
+    rules.check_committed(commit, 0, tally, EndRecord(4, 0, 1, tally.sum))
+    rules.check_committed(commit, 2, RowTally(), None)
+    with pytest.raises(
+        SinkReplayDiffers, match=r"with 1 rows in partition 0, this write has others.*a writeId of its own"
+    ):
+        rules.check_committed(commit, 0, tally, EndRecord(4, 0, 1, "0" * 32))
+    with pytest.raises(SinkReplayDiffers, match="with 0 rows in partition 2, this write has 1"):
+        rules.check_committed(commit, 2, tally, None)
+    for empty_or_not in (tally, RowTally()):
+        with pytest.raises(SinkReplayDiffers, match="with no partition 1"):
+            rules.check_committed(commit, 1, empty_or_not, None)
+    rules.check_same_partitions(commit, [0, 2])
+    with pytest.raises(SinkReplayDiffers, match="with partitions 2, this write does not have them"):
+        rules.check_same_partitions(commit, [0])
 
 
 @pytest.mark.parametrize("control", [AttemptRecord(3, 1, 0), EndRecord(3, 1, 9, "ff"), CommitRecord(3, ((0, 12, 9),))])

@@ -39,15 +39,15 @@ def connect(cluster: MemoryCluster) -> Connect:
 
 async def attempt(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, partition: int = 0) -> EndedPartition:
     writer = PartitionWriter(book, QUERY, batch, partition)
-    if await writer.begin():
-        await writer.add(rows)
+    await writer.begin()
+    await writer.add(rows)
     return await writer.finish()
 
 
 async def killed(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, partition: int = 0) -> PartitionWriter:
     """Write some rows, all of which arrive, and stop."""
     writer = PartitionWriter(book, QUERY, batch, partition)
-    assert await writer.begin()
+    await writer.begin()
     await writer.add(rows)
     await writer._await_appends()
     return writer
@@ -80,11 +80,52 @@ async def test_a_batch_is_written_and_committed(connect: Connect) -> None:
 
 async def test_a_committed_batch_is_not_written_again(connect: Connect) -> None:
     await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
-    writer = PartitionWriter(await connect(), QUERY, 0, 0)
-    assert not await writer.begin(), "its rows are not even looked at"
-    again = await writer.finish()
-    await BatchCommit(await connect(), [again]).commit()
+    await BatchCommit(await connect(), [await attempt(await connect(), ROWS[::-1])]).commit()
     assert await rows_in(await connect()) == data(ROWS)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [ROWS[:-1], [*ROWS, SinkRow(b"one more")], [*ROWS[:-1], SinkRow(b"another")], []],
+    ids=["fewer", "more", "other", "none"],
+)
+async def test_a_second_write_of_a_committed_batch_with_other_rows_is_an_error(
+    connect: Connect, rows: list[SinkRow]
+) -> None:
+    await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
+    with pytest.raises(SinkReplayDiffers, match=r"\[BOKI_SINK_REPLAY_DIFFERS\].*each write of a batch needs a writeId"):
+        await attempt(await connect(), rows)
+    assert await rows_in(await connect()) == data(ROWS)
+
+
+async def test_a_second_write_of_a_committed_batch_with_other_partitions_is_an_error(connect: Connect) -> None:
+    first = [await attempt(await connect(), ROWS, partition=partition) for partition in (0, 1)]
+    await BatchCommit(await connect(), first).commit()
+    with pytest.raises(SinkReplayDiffers, match="no partition 2"):
+        await attempt(await connect(), [], partition=2)
+    with pytest.raises(SinkReplayDiffers, match="with partitions 1, this write does not have them"):
+        await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
+
+
+async def test_where_the_end_of_a_committed_batch_is_trimmed_its_number_of_rows_is_compared(
+    connect: Connect, cluster: MemoryCluster
+) -> None:
+    await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
+    commit = await (await connect()).check_tail("boki.sink/q")
+    assert commit is not None
+    cluster.trim(BOOK, before=commit.seqnum)
+    await attempt(await connect(), ROWS[::-1])
+    with pytest.raises(SinkReplayDiffers, match="20 rows in partition 0, this write has 19"):
+        await attempt(await connect(), ROWS[1:])
+
+
+async def test_a_batch_below_the_last_commit_is_stale(connect: Connect) -> None:
+    ended = await attempt(await connect(), ROWS, batch=1)
+    await BatchCommit(await connect(), [ended]).commit()
+    with pytest.raises(SinkStale, match="found 1, which is committed"):
+        await attempt(await connect(), ROWS)
+    with pytest.raises(SinkStale):
+        await BatchCommit(await connect(), [ended._replace(batch=0)]).commit()
 
 
 async def test_a_killed_attempt_is_finished_by_one_with_the_rows_in_another_order(connect: Connect) -> None:
