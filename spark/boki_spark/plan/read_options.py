@@ -51,6 +51,8 @@ BATCH: Final = (*EITHER, "dataset", "endingSeqnum", "endingOffsets", "endingTime
 STREAM: Final = (*EITHER, "maxRecordsPerTrigger", "maxBytesPerTrigger")
 
 MIB: Final = 1 << 20
+LEAST_MS: Final = 10**11
+"""The least number that is taken for milliseconds, of March 1973. Lower ones are seconds, or dates such as 20260131."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ def _place(given: GivenOptions, which: str, word: str) -> Beginning:
         f"{which}Timestamp",
         _time_ms,
         None,
-        "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z, 2026-01-31T13:00+01:00 (UTC if it says no zone)",
+        "milliseconds since 1970 (not seconds), or a time as 2026-01-31, 2026-01-31T12:00:00Z, 2026-01-31T13:00+01:00 (UTC if it says no "
+        "zone)",
     )
     if time_ms is not None:
         return Beginning("", None, time_ms)
@@ -209,7 +212,10 @@ def _offsets(text: str) -> Beginning:
 
 def _time_ms(text: str) -> int:
     if text.isdecimal():
-        return int(text)
+        number = int(text)
+        if 0 < number < LEAST_MS:
+            raise ValueError(text)
+        return number
     found = datetime.fromisoformat(text)
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 

@@ -14,11 +14,13 @@ from typing import Any, Final, Protocol, TypeVar
 from boki_common.errors import InvalidArgument
 from boki_common.ids import pos_of, slot_of, term_of
 from boki_common.logs import get_logger
+from boki_common.runtime.ports import Clock
+from boki_common.runtime.process import SystemClock
 from boki_logbook.scan.facts import COMMITTED, NOWHERE, Committed, Offset, ScanRange, reached
 from boki_logbook.scan.limited import limited
 from boki_logbook.scan.partitions import Partition, bounds_of, cut
 from boki_logbook.scan.plan import Plan
-from boki_spark.errors import Behind, DataLoss
+from boki_spark.errors import BadOption, Behind, DataLoss
 from boki_spark.plan import stream_rules as rules
 from boki_spark.plan.read_options import ReadOptions
 from boki_spark.plan.stream_rules import EARLIEST, BatchEnd, Beginning, RangeContent, Span, TermRun
@@ -44,9 +46,10 @@ class Planner(Protocol):
 class StreamPlanner:
     """The plans of one query. It keeps the partitions of the newest end, because Spark asks for them next."""
 
-    def __init__(self, cluster: Planner, options: ReadOptions) -> None:
+    def __init__(self, cluster: Planner, options: ReadOptions, *, clock: Clock | None = None) -> None:
         self._cluster = cluster
         self._options = options
+        self._clock = clock or SystemClock()
         self._target: Offset | None = None
         self._last: tuple[str, list[Partition]] | None = None
 
@@ -61,14 +64,19 @@ class StreamPlanner:
 
         Raises:
             BadOffset: `start` is malformed.
+            BadOption: the stream begins at a time in the future.
             Behind: no planning state reached `start` within the timeout.
             DataLoss: records of the range were given up, or trimmed with all of their term after the stream began.
             PipelineError: as `Cluster.plan`.
         """
         begin = rules.decode(start)
         known = begin.logs if isinstance(begin, BatchEnd) else begin.offset or {}
-        committed = await self._retrying(lambda: self._covering(known))
-        first = begin.logs if isinstance(begin, BatchEnd) else await resolve(begin, committed, self._cluster.seek)
+        committed = await self._retrying(lambda: self._covering(known, begin))
+        if isinstance(begin, BatchEnd):
+            first = begin.logs
+        else:
+            check_time(begin, committed, now_ms=self._clock.now_ms())
+            first = await resolve(begin, committed, self._cluster.seek)
         end = rules.furthest(first, rules.capped(committed.end, self._target))
         if isinstance(begin, BatchEnd) and end == dict(first):
             return start
@@ -106,8 +114,13 @@ class StreamPlanner:
                 "stream continues after trimmed terms: unread records are left out", trimmed=rules.listed(trimmed)
             )
 
-    async def _covering(self, offset: Offset) -> Committed:
+    async def _covering(self, offset: Offset, begin: Beginning | BatchEnd) -> Committed:
         committed = await self._cluster.committed()
+        if isinstance(begin, Beginning) and begin.seqnum is not None and is_ahead(begin.seqnum, committed):
+            raise Behind(
+                f"expected startingSeqnum to be at most one above the newest record, found {begin.seqnum}: a stream that begins there "
+                "would also deliver records below it"
+            )
         if not reached(committed, offset):
             raise Behind(
                 "expected who plans to have come as far as the stream: engines that serve fewer logs, or lag, cannot"
@@ -189,6 +202,22 @@ def trimmed_spans(plan: Plan, known: tuple[TermRun, ...]) -> tuple[Span, ...]:
         and not rules.in_runs(one.facts.term, known)
         and (slot is None or any(first <= slot <= last for first, last in one.facts.slots))
     )
+
+
+def check_time(begin: Beginning, committed: Committed, *, now_ms: int) -> None:
+    """Check that a stream does not begin in the future: it would also deliver what is ordered until then. Raises BadOption."""
+    if begin.time_ms is not None and begin.time_ms > max(now_ms, committed.time_ms):
+        raise BadOption(
+            f"expected startingTimestamp of a stream not to be in the future, found {begin.time_ms} ms since 1970, now is {now_ms}"
+        )
+
+
+def is_ahead(place: int, committed: Committed) -> bool:
+    """Return whether a seqnum is more than one above the newest record of its term, and further records may follow there."""
+    term, facts = term_of(place), {one.term: one for one in committed.terms}
+    if term in facts:
+        return not facts[term].ended and pos_of(place) > facts[term].end_pos
+    return term > max(facts, default=0)
 
 
 def gone_at_begin(begin: Beginning | BatchEnd, committed: Committed, first: Offset) -> tuple[TermRun, ...]:

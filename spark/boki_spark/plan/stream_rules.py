@@ -221,15 +221,15 @@ def gone_ahead(committed: Committed, offset: Offset, known: Iterable[TermRun] | 
     if among == ():
         return ()
     runs: list[TermRun] = []
-    going_on = False
+    extends = False
     for one in committed.terms:
         ahead = (one.term, one.end_pos) > offset.get(one.log, NOWHERE)
         chosen = one.gone and ahead and (among is None or in_runs(one.term, among))
-        if chosen and going_on:
+        if chosen and extends:
             runs[-1] = runs[-1][0], one.term
         elif chosen:
             runs.append((one.term, one.term))
-        going_on = chosen
+        extends = chosen
     return tuple(runs)
 
 

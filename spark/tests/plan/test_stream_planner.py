@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from boki_common.ids import seqnum, slot_of
+from boki_common.testing.machine import ManualClock
 from boki_logbook.index.places import TermPlaces
 from boki_logbook.scan.facts import Committed, ScanRange, TermFacts, first_missing
 from boki_logbook.scan.partitions import Partition
@@ -17,9 +18,9 @@ from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec
 from boki_logbook.testing.plans import ALL_SLOTS, apply, begin, committed_of, plan_of
 from boki_metalog.entries.metalog_entry import Lost, Trim
-from boki_spark.errors import BadOffset, Behind, DataLoss
+from boki_spark.errors import BadOffset, BadOption, Behind, DataLoss
 from boki_spark.plan.read_options import ClusterOptions, ReadOptions
-from boki_spark.plan.stream_planner import StreamPlanner, resolve
+from boki_spark.plan.stream_planner import StreamPlanner, check_time, resolve
 from boki_spark.plan.stream_rules import EARLIEST, LATEST, Beginning
 
 W = b"w".ljust(16, b"\0")
@@ -264,6 +265,44 @@ async def test_a_stream_from_a_position_lacks_what_was_trimmed_behind_it(
 
 
 # -- beginnings
+
+
+async def test_a_stream_that_begins_at_a_time_in_the_future_is_refused(log: Log) -> None:
+    one = StreamPlanner(log, OPTIONS, clock=ManualClock(1_999))
+    with pytest.raises(BadOption, match=r"\[BOKI_BAD_OPTION\].*not to be in the future, found 2000 ms"):
+        await one.latest(Beginning("", None, 2_000).encode())
+
+
+def test_now_is_what_the_clock_of_the_driver_or_of_the_log_says() -> None:
+    begin = Beginning("", None, 1_000)
+    check_time(begin, Committed((), 1_000), now_ms=900)
+    check_time(begin, Committed((), 900), now_ms=1_000)
+    with pytest.raises(BadOption):
+        check_time(begin, Committed((), 999), now_ms=999)
+
+
+async def test_a_stream_that_begins_at_a_seqnum_in_the_future_is_refused(log: Log) -> None:
+    short = planner(log, cluster=ClusterOptions("boki://a", timeout_s=0.01))
+    for ahead in (seqnum(1, 6), seqnum(2, 0)):
+        with pytest.raises(Behind, match="at most one above the newest record"):
+            await short.latest(Beginning("", None, None, ahead).encode())
+    end = await short.latest(Beginning("", None, None, seqnum(1, 5)).encode())
+    log.append(2)
+    assert (await short.latest(end))["rows"] == 2
+
+
+async def test_a_seqnum_that_a_lagging_engine_does_not_have_is_waited_for(log: Log) -> None:
+    before = committed_of(log.state)
+    log.append(3)
+    log.lags = [before, before]
+    end = await planner(log).latest(Beginning("", None, None, seqnum(1, 7)).encode())
+    assert end["rows"] == 1 and not log.lags
+
+
+async def test_a_seqnum_behind_a_term_that_ended_begins_at_the_next_one(log: Log) -> None:
+    log.roll()
+    log.append(2)
+    assert (await planner(log).latest(Beginning("", None, None, seqnum(1, 99)).encode()))["rows"] == 2
 
 
 def term(number: int, log: int, end_pos: int) -> TermFacts:

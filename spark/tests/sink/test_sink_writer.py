@@ -107,7 +107,7 @@ async def test_a_second_write_of_a_committed_batch_with_other_partitions_is_an_e
         await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
 
 
-async def test_where_the_end_of_a_committed_batch_is_trimmed_its_number_of_rows_is_compared(
+async def test_of_a_committed_batch_whose_end_is_trimmed_the_number_of_rows_is_compared(
     connect: Connect, cluster: MemoryCluster
 ) -> None:
     await BatchCommit(await connect(), [await attempt(await connect(), ROWS)]).commit()
