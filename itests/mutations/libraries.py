@@ -1357,6 +1357,16 @@ bokilib libs/tests/lib/records/test_codec.py::test_what_would_come_back_as_anoth
 +    if False:
 +        check_same(kind, value, made)
 
+a tuple of a declared type is refused
+bokilib libs/tests/lib/records/test_codec.py::test_what_is_stored_comes_back
+-    if isinstance(plain, (list, tuple)):
++    if type(plain) is list:
+
+what is declared as any JSON is read as another value
+bokilib libs/tests/lib/records/test_codec.py::test_what_would_come_back_as_another_value_is_refused
+-    check_equal(kind, value, back, exact=True)
++    check_equal(kind, value, back)
+
 models of pydantic are read by their aliases alone
 bokilib libs/tests/lib/records/test_codec.py::test_what_is_stored_comes_back
 -    by_name = {"by_name": True} if

@@ -102,7 +102,8 @@ class Queue(Generic[T]):
         Args:
             book: a `boki.Book`, or the `bokilib.Log` of a store, to commit together with it.
             kind: the type of messages: any that msgspec knows, or a pydantic model; `object` for any JSON.
-                A body that would be read as another value of this type is refused; for `object` dates, sets and the like are read as JSON.
+                A body that would be read as another value of this type is refused, as a date in a part that is declared as `dict`,
+                `list` or Any, which takes JSON alone. For `object` dates, sets, tuples and the like are read as JSON.
             mode: "consume" (default) for leases and acknowledgements; "pop" for messages that are removed when taken,
                 as in the paper.
             shards: the most members that can consume at once, 8 by default.

@@ -45,15 +45,7 @@ def as_json(value: object) -> Json:
     """Return a value of a user's type as JSON. Raises NotEncodable."""
     if type(value) in (str, int, bool, type(None)):
         return check_json(value)
-    return checked_json(_lists(plain_of(value)))
-
-
-def _lists(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_lists(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _lists(one) for key, one in value.items()}
-    return value
+    return checked_json(plain_of(value))
 
 
 V = TypeVar("V")

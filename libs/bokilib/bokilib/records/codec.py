@@ -8,6 +8,9 @@ JSON could not tell apart (two models, two dataclasses) where a function or a co
 A value that could not be restored is refused before anything is sent: keys that become one as text, integers beyond 64 bits, NaN and
 infinities, text with lone surrogates, values nested deeper than 64. So is one whose own code (a property, a serializer, a validator) raises
 any error meanwhile, SystemExit too: the error becomes the cause of the refusal.
+
+JSON has no tuples: they are stored as lists, and restored as tuples where the type declares them (`tuple[int, ...]`, a NamedTuple). In
+parts that are declared as `dict`, `list` or Any, `stored_json` refuses values that are not JSON: their types are not stored.
 """
 
 from __future__ import annotations
@@ -91,10 +94,12 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
     if kind is dict:
         for key, item in cast(dict[object, object], value).items():
             if type(key) is not str:
-                raise _KeyIsNoText(f"expected keys that are text, found {shown(key)}")
+                raise _Convertible(f"expected keys that are text, found {shown(key)}")
             check_json(key)
             check_json(item, depth - 1)
         return cast(Json, value)
+    if isinstance(value, tuple):
+        raise _Convertible("expected JSON (dict, list, str, int, float, bool, None), found a tuple; give a list")
     raise NotEncodable(
         f"expected JSON (dict, list, str, int, float, bool, None), found {kind.__name__}; "
         "objects of classes go through a typed collection"
@@ -126,7 +131,7 @@ def stored_json(kind: Any, value: object) -> Json:
 
 
 def check_same(kind: Any, value: object, made: Json) -> None:
-    """Check that JSON of a value is converted to the same value again.
+    """Check that JSON of a value is converted to the same value again, also in parts that are declared as any JSON.
 
     Raises:
         NotEncodable: see `stored_json`.
@@ -139,17 +144,23 @@ def check_same(kind: Any, value: object, made: Json) -> None:
             f"expected a {name}, found a {type(value).__name__} that could not be read back as one: {fault.facts['found']}",
             expected=name,
         ) from fault
-    check_equal(kind, value, back)
+    check_equal(kind, value, back, exact=True)
 
 
-def check_equal(kind: Any, value: object, back: object) -> None:
+def check_equal(kind: Any, value: object, back: object, *, exact: bool = False) -> None:
     """Check that a value and what it is read back as, by the type `kind`, are the same.
+
+    Args:
+        kind: the declared type.
+        value: the value that was given.
+        back: what it is read back as.
+        exact: refuse what comes back as JSON because it is declared as any JSON: a date, a tuple, keys that are numbers.
 
     Raises:
         NotEncodable: see `stored_json`.
     """
     try:
-        where = _difference(value, back, "")
+        where = _difference(value, back, "", exact, exact)
     except _OF_VALUES as fault:
         if interrupted(fault):
             raise
@@ -176,26 +187,26 @@ def plain_of(value: object) -> Any:
 
 
 def checked_json(plain: Any) -> Json:
-    """Return the result of `plain_of` as JSON: keys that are no text, such as those of a `dict[int, str]`, become text.
+    """Return the result of `plain_of` as JSON: tuples become lists, and keys that are no text, such as those of a `dict[int, str]`, text.
 
     Raises:
         NotEncodable: it is no JSON, or two keys of a dict become one.
     """
     try:
         return check_json(plain)
-    except _KeyIsNoText:
-        return check_json(_with_text_keys(plain, DEPTH))
+    except _Convertible:
+        return check_json(_converted(plain, DEPTH))
 
 
-class _KeyIsNoText(NotEncodable):
-    """A dict has a key that is no text."""
+class _Convertible(NotEncodable):
+    """A value has a tuple, or a key that is no text: `checked_json` converts it."""
 
 
-def _with_text_keys(plain: Any, depth: int) -> Any:
+def _converted(plain: Any, depth: int) -> Any:
     if depth <= 0:
         return plain  # `check_json` refuses it
-    if type(plain) is list:
-        return [_with_text_keys(item, depth - 1) for item in plain]
+    if isinstance(plain, (list, tuple)):
+        return [_converted(item, depth - 1) for item in plain]
     if type(plain) is not dict:
         return plain
     made: dict[str, Any] = {}
@@ -206,7 +217,7 @@ def _with_text_keys(plain: Any, depth: int) -> Any:
             raise NotEncodable(f"expected keys that can be text, found {shown(key)}") from fault
         if text in made:
             raise NotEncodable(f"expected keys that differ as text, found {shown(text)} twice, once as another type")
-        made[text] = _with_text_keys(item, depth - 1)
+        made[text] = _converted(item, depth - 1)
     return made
 
 
@@ -268,30 +279,39 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
     return name in inspect.signature(method).parameters
 
 
-def _difference(given: Any, back: Any, where: str) -> str | None:
+def _difference(given: Any, back: Any, where: str, exact: bool, tuples: bool) -> str | None:
     """Return where a value differs from what it is read back as, such as ".lines[3].price"; None: nowhere.
 
-    What is declared as any JSON comes back as JSON. Objects of a class without `==` are taken for equal, and so are attributes that are no
-    fields, which models do not store.
+    Objects of a class without `==` are taken for equal, and so are attributes that are no fields, which models do not store.
+
+    Args:
+        given: the value.
+        back: what it is read back as.
+        where: the place of both.
+        exact: what comes back as JSON, because it is declared as any JSON, differs from what is not JSON.
+        tuples: a tuple differs from a list. Not so in pydantic's models, which take tuples for fields that they read as lists (`Sequence`).
     """
     kind: Any = type(given)
     if isinstance(given, dict) and isinstance(back, dict):
         if given.keys() != back.keys():
-            return None if len(given) == len(back) and not all(isinstance(key, str) for key in given) else where
+            as_text = len(given) == len(back) and not all(isinstance(key, str) for key in given)
+            return None if as_text and not exact else where
         pairs = [(f"{where}[{shown(key, 40)}]", item, back[key]) for key, item in given.items()]
     elif isinstance(given, (list, tuple)) and isinstance(back, (list, tuple)):
-        if len(given) != len(back):
+        if len(given) != len(back) or (tuples and isinstance(given, tuple) and type(back) is not kind):
             return where
         pairs = [(f"{where}[{number}]", *both) for number, both in enumerate(zip(given, back, strict=True))]
     elif type(back) in _JSON_TYPES and kind not in _JSON_TYPES:
-        return None
+        return where if exact and not (isinstance(given, type(back)) and _equal(given, back)) else None
     elif (names := _fields_of(kind)) is not None:
         if type(back) is not kind:
             return where
+        tuples = tuples and not _is_model(kind)
         pairs = [(f"{where}.{name}", getattr(given, name), getattr(back, name)) for name in names]
     else:
         return None if kind.__eq__ is object.__eq__ or _equal(given, back) else where
-    return next((found for at, one, other in pairs if (found := _difference(one, other, at)) is not None), None)
+    found = (_difference(one, other, at, exact, tuples) for at, one, other in pairs)
+    return next((one for one in found if one is not None), None)
 
 
 def _fields_of(kind: type[Any]) -> Iterable[str] | None:
