@@ -244,7 +244,10 @@ class Collection(Generic[T]):
         return TxCollection(self, transaction)
 
     def object(self, id: str) -> StoreObject:
-        """Return the object of an id, for operations on parts of it."""
+        """Return the object of an id, for operations on parts of it.
+
+        Operations add no id to the collection: an id that is in it neither by `create` nor by `put` is in no scan.
+        """
         return StoreObject(self._commits.views, object_name(self.name, id))
 
     async def create(self, id: str, value: T) -> None:
@@ -252,7 +255,7 @@ class Collection(Generic[T]):
         await self._commits.run(lambda tx: self.within(tx).create(id, value))
 
     async def put(self, id: str, value: T) -> None:
-        """Create an id, or replace its value."""
+        """Create an id, or replace its value and clear its expiry (`store.expire`)."""
         await self._commits.run(lambda tx: self.within(tx).put(id, value))
 
     async def delete(self, id: str) -> bool:
@@ -325,11 +328,11 @@ class TxCollection(Generic[T]):
         return await self._tx.ids(self._collection.name)
 
     async def create(self, id: str, value: T) -> None:
-        """Create an id. Raises AlreadyExists."""
+        """Create an id. Raises AlreadyExists: it has an object, also one that only operations on parts of it have made."""
         made = self._collection.json_of(value)
         if (await self._tx.view(self._name(id))).exists:
             raise AlreadyExists(
-                f"{id!r} is in {self._collection.name!r} already; `put` replaces it",
+                f"expected no object {self._name(id)!r}, found one; `put` replaces it, and `delete` removes it",
                 collection=self._collection.name,
                 id=id,
             )
@@ -337,14 +340,17 @@ class TxCollection(Generic[T]):
         self._tx.operate(self._name(id), Set("", made))
 
     async def put(self, id: str, value: T) -> None:
-        """Create an id, or replace its value."""
+        """Create an id, or replace its value and clear its expiry (`store.expire`)."""
         made = self._collection.json_of(value)
-        if not (await self._tx.view(self._name(id))).exists:
+        view = await self._tx.view(self._name(id))
+        if not view.exists:
             self._tx.enter(self._collection.name, id, there=True)
         self._tx.operate(self._name(id), Set("", made))
+        if view.expires_ms is not None:
+            self._tx.expire(self._name(id), None)
 
     async def update(self, id: str, value: T) -> None:
-        """Replace the value of an id that exists. Raises NoSuchObject."""
+        """Replace the value of an id that exists, and keep its expiry. Raises NoSuchObject."""
         if not (await self._tx.view(self._name(id))).exists:
             raise NoSuchObject(f"{id!r} is not in {self._collection.name!r}; `put` makes it", object=self._name(id))
         self._tx.operate(self._name(id), Set("", self._collection.json_of(value)))

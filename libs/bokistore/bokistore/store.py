@@ -167,7 +167,10 @@ class BokiStore:
         return await self.transact(body)
 
     async def expire(self, name: str, at_ms: int | None) -> None:
-        """Let an object expire once the log's clock is past `at_ms`; None: never. Raises NoSuchObject."""
+        """Let an object expire once the log's clock is past `at_ms`; None: never. Raises NoSuchObject.
+
+        Operations on the object keep its expiry, `set` of the whole object too. A deletion clears it, and so does `put` of a collection.
+        """
 
         async def body(tx: Transaction) -> None:
             if not (await tx.view(name)).exists:

@@ -42,6 +42,48 @@ async def test_from_creation_to_deletion(store: BokiStore, another: Another) -> 
     assert repr(users) == "<bokistore.Collection 'user' of User>"
 
 
+async def test_a_value_that_is_put_does_not_expire_with_the_one_before(store: BokiStore) -> None:
+    users = store.collection("user", User)
+    for id in ("ann", "bob", "carl", "dora"):
+        await users.create(id, User(id))
+        await store.expire(f"user/{id}", 1)
+    before = store.log.appends
+    await users.put("ann", User("Ann"))
+    assert store.log.appends - before == 1, "the value and its expiry are one record"
+
+    async def body(tx: Transaction) -> None:
+        within = users.within(tx)
+        await within.update("bob", User("Bob"))
+        await within.put("carl", User("Carl"))
+        await within.delete("dora")
+        await within.create("dora", User("Dora"))
+        tx.expire("user/dora", 2)
+
+    await store.transact(body)
+    views = [(await users.object(id).view()).expires_ms for id in ("ann", "bob", "carl", "dora")]
+    assert views == [None, 1, None, 2]
+    assert sorted(await store.sweep()) == ["user/bob", "user/dora"]
+    assert await users.ids() == ["ann", "carl"]
+    assert [await users.get("ann"), await users.get("carl")] == [User("Ann"), User("Carl")]
+    await store.expire("user/ann", 1)
+    await users.delete("ann")
+    await users.create("ann", User("New"))
+    assert await store.sweep() == [] and await users.get("ann") == User("New")
+
+
+async def test_an_object_that_operations_made_is_in_no_scan_and_is_named_by_create(store: BokiStore) -> None:
+    users = store.collection("user", User)
+    await users.object("dan").set("name", "Dan")
+    assert await users.get("dan") == User("Dan") and await users.ids() == []
+    with pytest.raises(
+        AlreadyExists, match="expected no object 'user/dan', found one; `put` replaces it, and `delete` removes it"
+    ):
+        await users.create("dan", User("D"))
+    await users.delete("dan")
+    await users.create("dan", User("D"))
+    assert await users.ids() == ["dan"]
+
+
 async def test_scans_are_of_one_snapshot(store: BokiStore) -> None:
     users = store.collection("user", User)
     await asyncio.gather(*(users.create(f"u{number:03}", User("x", number)) for number in range(300)))
