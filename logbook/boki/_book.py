@@ -26,12 +26,13 @@ from boki._writer import Writer
 from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument
 from boki_common.ids import SEQNUM_MAX
+from boki_common.unpickled import Unpickled
 
 WRITERS: Final = 1_024
 """Named writers of one book in one session."""
 
 
-class Book:
+class Book(Unpickled):
     """One LogBook in one session: a totally ordered log of records with tags. Made by `client.book(...)`.
 
     Seqnums are ints, increasing along the book, not dense. A stream is the records of the book that carry a tag; tag

@@ -21,6 +21,7 @@ from boki_common.errors import ClosedError, DiskFull, InvalidArgument
 from boki_common.runtime import confined
 from boki_common.runtime.ports import MachineClock, Random
 from boki_common.runtime.process import SystemClock, SystemRandom
+from boki_common.unpickled import Unpickled
 
 SESSION_BOOKS: Final = 16_384
 """Books that a session keeps, with their named writers; beyond that the longest unused one without undecided appends is dropped."""
@@ -28,7 +29,7 @@ CLOSE_TIMEOUT_S: Final = limits.CALL_TIMEOUT_S
 OPENING: Final = "a new client (boki.connect)"
 
 
-class Client:
+class Client(Unpickled):
     """A connection to a cluster, and one session on it. Made by `boki.connect`.
 
         async with boki.connect("boki://127.0.0.1:7040") as client: ...

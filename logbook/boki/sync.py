@@ -25,6 +25,7 @@ from boki._reader import busy
 from boki._record import Gap, Record
 from boki_common.errors import ClosedError, DiskFull
 from boki_common.runtime.loop_thread import Caller, Handover, LoopThread, in_loop, waiting
+from boki_common.unpickled import Unpickled
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ class Writer:
     refresh = waiting(_writer.Writer.refresh)
 
 
-class Book:
+class Book(Unpickled):
     """One LogBook in one session. Made by `client.book(...)`."""
 
     def __init__(self, thread: LoopThread, book: boki.Book) -> None:
@@ -252,7 +253,7 @@ class Book:
     set_aux_data = waiting(_book.Book.set_aux_data)
 
 
-class Client:
+class Client(Unpickled):
     """A connected client. Made by `boki.sync.connect`; `with` closes it."""
 
     def __init__(self, thread: LoopThread, client: boki.Client, *, owner: bool) -> None:

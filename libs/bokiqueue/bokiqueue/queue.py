@@ -21,13 +21,14 @@ import msgspec
 
 import boki
 from boki_common.errors import Conflict, InvalidArgument
+from boki_common.unpickled import Unpickled
 from bokilib.append.atomic import Atomic
 from bokilib.append.log import Log, Tokens
 from bokilib.errors import partly_applied
 from bokilib.follow import lease_rules
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records import tags
-from bokilib.records.arguments import check_number, check_text
+from bokilib.records.arguments import check_lease, check_number, check_seconds, check_text
 from bokilib.records.codec import check_type
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import REWRITE_MS
@@ -36,13 +37,13 @@ from bokiqueue import settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.consume.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.consume.handlers import AT_ONCE, Handler, TransactionRunner, X, check_store
-from bokiqueue.consume.messages import Message, check_lease
+from bokiqueue.consume.messages import LEASE_MOST_S, Message
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.manage import inspection
 from bokiqueue.manage.carrying import deleted_marks, dropped_marks
 from bokiqueue.manage.inspection import Peeked, Stats, check_unopened
 from bokiqueue.model.events import Config, Id, Item, Limits, Mode, Source
-from bokiqueue.model.items import GROUP, check_name, check_seconds, item_of
+from bokiqueue.model.items import GROUP, check_name, item_of
 from bokiqueue.model.limit_rules import check_key_rate
 from bokiqueue.popper import Popper, Replaced
 from bokiqueue.push.copies import PushResult
@@ -61,7 +62,7 @@ WHO_CHARS: Final = 1_024
 CHANGEABLE: Final = ("dead_letter", "max_deliveries", "limits")
 
 
-class Queue(Generic[T]):
+class Queue(Unpickled, Generic[T]):
     """A queue of typed messages. Made by `Queue.open`; see the module.
 
     Attributes:
@@ -589,7 +590,7 @@ def _check_member(
     check_name(group, "group")
     if who is not None and len(check_text("a name (who=)", who)) > WHO_CHARS:
         raise InvalidArgument(f"expected who= of up to {WHO_CHARS} characters, found {len(who)}", found=len(who))
-    check_lease(lease_s)
+    check_lease(lease_s, LEASE_MOST_S)
     check_lease(member_lease_s)
     check_seconds("carry_s=", carry_s)
     check_seconds("backoff_s=", backoff_s)

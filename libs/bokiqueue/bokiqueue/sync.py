@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import boki
 import bokiqueue
+from boki_common.unpickled import Unpickled
 from bokilib.append.log import Log
 from bokilib.follow import lease_rules
 from bokilib.ports import PayloadHook
@@ -44,7 +45,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Face:
+class _Face(Unpickled):
     """A blocking face of an asynchronous object, which runs its coroutines."""
 
     def __init__(self, book: boki.sync.Book) -> None:

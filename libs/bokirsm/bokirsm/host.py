@@ -37,6 +37,7 @@ from bokilib.partitions.peers import Peers
 from bokilib.partitions.rounds import Rounds
 from bokilib.ports import BookPort, PayloadHook
 from bokilib.records import tags
+from bokilib.records.arguments import check_lease, check_member_name, check_seconds, check_whole
 from bokilib.records.contribution import Contribution
 from bokilib.retention.carrier import EVERY_S as CARRY_EVERY_S
 from bokilib.retention.carrier import Carrier
@@ -102,7 +103,12 @@ class Host:
             plugins: an object of each plugin of the app, which delivers what machines of this host emit.
             hook: as for `bokilib.Log`.
             random: the source of names and of the random choices of machines.
+
+        Raises:
+            InvalidArgument: an option is of a wrong type or out of range, such as a lease of more than an hour.
         """
+        check_lease(lease_s)
+        _check_options(name, stuck_after_s, carry_s, retention_s, memory_bytes, inbox_bytes)
         objects = app.objects(plugins)
         self.rsm: Final = Rsm(app, book, hook=hook, random=random)
         opened = self.rsm.log
@@ -348,3 +354,21 @@ def _picked(group: str, read: Read) -> Iterable[Picked[Claimed]]:
     for event in PICKER.of(read.record.seqnum, read.envelope):
         if isinstance(event, Claimed) and event.group == group:
             yield Picked(event.partition, event.host, left=None if event.host else event)
+
+
+def _check_options(
+    name: str | None,
+    stuck_after_s: float | None,
+    carry_s: float,
+    retention_s: float,
+    memory_bytes: int,
+    inbox_bytes: int,
+) -> None:
+    """Check the options of a host, but its lease. Raises InvalidArgument."""
+    check_member_name(name)
+    if stuck_after_s is not None:
+        check_seconds("stuck_after_s=", stuck_after_s, above_0=True)
+    check_seconds("carry_s=", carry_s, above_0=True)
+    check_seconds("retention_s=", retention_s)
+    check_whole("memory_bytes=", memory_bytes)
+    check_whole("inbox_bytes=", inbox_bytes, 1)

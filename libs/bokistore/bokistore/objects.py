@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
 from boki_common.errors import BokiError, InvalidArgument
+from boki_common.unpickled import Unpickled
 from bokilib.errors import NotEncodable
 from bokilib.iteration import Iteration
 from bokilib.ports import ConsistencyName
@@ -44,7 +45,7 @@ from bokistore.read.inspection import Version, Watched
 from bokistore.read.snapshot_reads import Snapshot, Views, value_at, whole_value
 
 
-class StoreObject:
+class StoreObject(Unpickled):
     """See the module. Made by `store.object(name)`; it need not exist."""
 
     def __init__(self, views: Views, name: str) -> None:
@@ -225,7 +226,7 @@ T = TypeVar("T")
 SCANNED_AT_ONCE: Final = 256
 
 
-class Collection(Generic[T]):
+class Collection(Unpickled, Generic[T]):
     """See the module. Made by `store.collection(name, kind)`."""
 
     def __init__(self, commits: GroupCommit, name: str, kind: type[T]) -> None:

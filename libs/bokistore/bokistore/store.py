@@ -17,8 +17,10 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from boki_common.errors import InvalidArgument
+from boki_common.unpickled import Unpickled
 from bokilib.append.log import Log, Tokens
 from bokilib.ports import BookPort, ConsistencyName, PayloadHook
+from bokilib.records.arguments import check_seconds, check_whole
 from bokilib.records.codec import JsonObject
 from bokilib.records.contribution import check_in_book, joined
 from bokilib.records.isolation import Isolation, check_isolation
@@ -79,11 +81,19 @@ class StoreSettings(msgspec.Struct, frozen=True):
     retention_ms: int = RETENTION_MS
     forget_ms: int = FORGET_MS
 
+    def __post_init__(self) -> None:
+        """Check the settings, but the isolation, which `BokiStore` checks. Raises InvalidArgument."""
+        for name in ("retries", "cached_views", "followed_objects", "retention_ms", "forget_ms"):
+            check_whole(f"{name}=", getattr(self, name))
+        for name in ("checkpoint_records", "checkpoint_bytes", "grace_ms"):
+            check_whole(f"{name}=", getattr(self, name), 1)
+        check_seconds("followed_within_s=", self.followed_within_s)
+
 
 DEFAULTS: Final = StoreSettings()
 
 
-class BokiStore:
+class BokiStore(Unpickled):
     """A store of JSON objects on one book; see the module. It belongs to the event loop of its book.
 
     Attributes:

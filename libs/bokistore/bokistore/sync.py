@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import boki
 import bokistore
+from boki_common.unpickled import Unpickled
 from bokilib.ports import ConsistencyName, PayloadHook
 from bokilib.records.codec import Json, JsonObject
 from bokilib.records.contribution import Contribution
@@ -36,7 +37,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Face:
+class _Face(Unpickled):
     """A blocking face of an asynchronous object. Its methods run coroutines of that in the loop of the client."""
 
     def __init__(self, book: boki.sync.Book) -> None:

@@ -16,7 +16,7 @@ from bokilib.append.log import Log
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.conftest import Inline, until, working
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 
 
 class Program:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import signal
 from collections.abc import Iterator
 from threading import Thread
@@ -81,6 +83,26 @@ def test_threads_iterate_together(book: boki.sync.Book) -> None:
         for thread in threads:
             thread.join(20)
     assert sorted(got) == list(range(20))
+
+
+def test_no_face_is_pickled(book: boki.sync.Book) -> None:
+    queue, store = bokiqueue.sync.Queue.open(book, "jobs", str), bokistore.sync.BokiStore(book)
+    for what in (
+        book,
+        queue,
+        store,
+        store.object("x"),
+        queue.queue,
+        queue.queue.log,
+        store.store,
+        store.store.object("x"),
+    ):
+        with pytest.raises(
+            boki.UsageError, match=f"found {re.escape(repr(what))} .*: connect and open it in the process"
+        ):
+            pickle.dumps(what)
+    with pytest.raises(boki.UsageError, match="Collection 'user'"):
+        pickle.dumps([store.store.collection("user", dict)])
 
 
 def test_pop(book: boki.sync.Book) -> None:

@@ -79,6 +79,10 @@ async def test_times_and_limits_are_finite_numbers(another: Another) -> None:
             "quiet_s": lambda number: queue.redrive(quiet_s=number),
         }
         await _refused(calls, NO_SECONDS)
+        await _refused(
+            {name: calls[name] for name in ("lease_s", "member_lease_s", "a handler's lease_s")}, [0, 43_201]
+        )
+        await _refused({"member_lease_s": calls["member_lease_s"]}, [3_601, 15_000])
         rates: dict[str, Callable[[Any], Any]] = {
             "per_second": lambda number: queue.change(limits=Limits(per_second=number)),
             "key_per_second": lambda number: queue.change(limits=Limits(key_per_second=number)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,25 @@ async def test_the_word_count_of_the_paper(new_host: NewHost) -> None:
         assert host.partitions == list(range(PARTITIONS))
     with pytest.raises(ClosedError, match="make a new Host"):
         await host.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("lease_s", [0, -1, 15_000, math.inf, math.nan, "15", None, True]),
+        ("stuck_after_s", [0, -1, math.inf, "1"]),
+        ("carry_s", [0, -1, math.nan, "1", None]),
+        ("retention_s", [-1, math.inf, "1"]),
+        ("memory_bytes", [-1, 1.5, "1m"]),
+        ("inbox_bytes", [0, -1, 1.5, "1m"]),
+        ("name", [5, "x" * 10_000]),
+    ],
+)
+async def test_an_option_that_is_out_of_range_is_refused(cluster: MemoryCluster, name: str, wrong: list[Any]) -> None:
+    book = (await cluster.connect()).book("b")
+    for found in wrong:
+        with pytest.raises(boki.InvalidArgument, match={"lease_s": "a lease", "name": "name"}.get(name, f"{name}=")):
+            Host(WORDS, book, **{name: found})
 
 
 class Hop(Event):

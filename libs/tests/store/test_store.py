@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -124,6 +126,26 @@ async def test_a_crash_never_leaves_half_a_transaction() -> None:
 async def test_a_store_without_isolation_is_none(store: BokiStore) -> None:
     with pytest.raises(boki.InvalidArgument):
         BokiStore(store.log.book, settings=StoreSettings(isolation="none"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["retries", "cached_views", "followed_objects", "checkpoint_records", "grace_ms", "retention_ms", "forget_ms"],
+)
+def test_a_setting_that_is_out_of_range_is_refused(name: str) -> None:
+    for found in (-1, 1.5, "7", None, True, 2**63):
+        with pytest.raises(boki.InvalidArgument, match=f"{name}="):
+            StoreSettings(**cast(Any, {name: found}))
+
+
+def test_settings_of_which_none_would_never_end() -> None:
+    for name in ("checkpoint_records", "checkpoint_bytes", "grace_ms"):
+        with pytest.raises(boki.InvalidArgument, match=f"{name}=.* 1 to"):
+            StoreSettings(**cast(Any, {name: 0}))
+    for found in (-1, math.inf, math.nan, "1", None):
+        with pytest.raises(boki.InvalidArgument, match="followed_within_s="):
+            StoreSettings(followed_within_s=found)  # type: ignore[arg-type]
+    StoreSettings(retries=0, cached_views=0, followed_objects=2_000, followed_within_s=0, retention_ms=0, forget_ms=0)
 
 
 Cost = Callable[[BokiStore], Awaitable[object]]

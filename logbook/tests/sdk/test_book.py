@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 from collections.abc import Coroutine
 from typing import Any
 
@@ -27,6 +28,13 @@ async def test_names_and_numbers(memory: MemoryCluster) -> None:
     assert not book.idle
     await ticket
     assert book.idle
+
+
+async def test_clients_and_books_are_not_pickled(memory: MemoryCluster) -> None:
+    client = await memory.connect()
+    for what in (client, client.book("orders"), {"a closure": client.session().book(7)}):
+        with pytest.raises(boki.UsageError, match="open it in the process that uses it"):
+            pickle.dumps(what)
 
 
 async def test_a_refused_read_refuses_before_it_is_sent(memory: MemoryCluster) -> None:

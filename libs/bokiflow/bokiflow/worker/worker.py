@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import boki
 from boki_common.errors import BokiError, ClosedError
@@ -66,6 +66,7 @@ from bokilib.partitions.rounds import Rounds
 from bokilib.pauses import retried
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 from bokilib.records import tags
+from bokilib.records.arguments import LEASE_MOST_S, check_lease, check_member_name, check_seconds, check_whole
 from bokilib.records.codec import Json
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import RETENTION_MS, Ages
@@ -100,6 +101,9 @@ class Worker:
         cancelled: the bodies of steps that were cancelled and have not ended.
     """
 
+    _lease_most_s: ClassVar[float] = LEASE_MOST_S
+    """The longest lease. Longer ones are for workers of tests, in virtual time."""
+
     def __init__(
         self,
         app: App,
@@ -120,11 +124,11 @@ class Worker:
         metrics: Metrics | None = None,
         stuck_after_s: float | None = STUCK_AFTER_S,
     ) -> None:
-        """Prepare a worker, which starts in `async with`.
+        """Prepare a worker, which starts in `async with`. Raises InvalidArgument: an option is out of range.
 
         Args:
             name: a name that no other living worker has; by default a random one.
-            lease_s: seconds of silence after which a worker is dead. All workers of a group should have the same.
+            lease_s: seconds of silence after which a worker is dead, up to an hour. All workers of a group should have the same.
             retention_s: seconds for which results and ids of ended workflows are kept.
             history_s: seconds for which histories of successful workflows are kept; by default a day (`ages.carry_ms`).
             failed_history_s: seconds for which histories of failed workflows are kept; by default as long as results.
@@ -135,6 +139,8 @@ class Worker:
             tracing: the maker of spans; by default OpenTelemetry, if it is installed.
             stuck_after_s: seconds that workflow code may run without an `await` before the workflow is blocked. None: no bound.
         """
+        check_lease(lease_s, self._lease_most_s)
+        _check_options(name, retention_s, history_s, failed_history_s, history_bytes, collect_every_s, stuck_after_s)
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
@@ -717,6 +723,28 @@ class Worker:
     def still_stuck(self, id: str, claim: int, stack: str) -> None:
         assert self.watch is not None
         self._takeover.record_stuck_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)
+
+
+def _check_options(
+    name: str | None,
+    retention_s: float,
+    history_s: float | None,
+    failed_history_s: float | None,
+    history_bytes: int | None,
+    collect_every_s: float,
+    stuck_after_s: float | None,
+) -> None:
+    """Check the options of a worker, but its lease. Raises InvalidArgument."""
+    check_member_name(name)
+    check_seconds("retention_s=", retention_s)
+    check_seconds("collect_every_s=", collect_every_s, above_0=True)
+    for what, found in (("history_s=", history_s), ("failed_history_s=", failed_history_s)):
+        if found is not None:
+            check_seconds(what, found)
+    if history_bytes is not None:
+        check_whole("history_bytes=", history_bytes)
+    if stuck_after_s is not None:
+        check_seconds("stuck_after_s=", stuck_after_s, above_0=True)
 
 
 def _histories(

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.bodies import from_outside
+from boki_common.unpickled import Unpickled
 from bokilib.append.log_clock import LogClock
 from bokilib.errors import AppendUnknown, NoPayloadHook, PayloadHookFailed, PayloadHookUnavailable
 from bokilib.ports import BookPort, PayloadHook, TicketPort
@@ -93,7 +94,7 @@ class Incarnations:
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
 
 
-class Log:
+class Log(Unpickled):
     """The log of one book. Libraries whose effects commit together share one.
 
     Attributes:

@@ -46,15 +46,15 @@ from bokilib.partitions.assignment import NOBODY, Standing, in_turn, moves
 from bokilib.partitions.claims import NewestClaims, Picked
 from bokilib.partitions.rounds import Rounds
 from bokilib.records import tags
+from bokilib.records.arguments import check_lease, check_seconds
 from bokilib.records.conflict_rules import Claim, scope_of
 from bokilib.retention.checkpoint_rules import REWRITE_MS
 from bokilib.stacks import described
 from bokiqueue.attempts import BACKOFF_S
-from bokiqueue.consume.messages import Message, check_lease
+from bokiqueue.consume.messages import LEASE_MOST_S, Message
 from bokiqueue.errors import NoSuchQueue, NotEntered
 from bokiqueue.model.delivery_rules import CAREFUL, Delivery
 from bokiqueue.model.events import PICKER, Config, Item
-from bokiqueue.model.items import check_seconds
 from bokiqueue.model.rebalance_rules import fence_name, holder_of
 from bokiqueue.model.receipts import Receipt
 from bokiqueue.own_loop import check_here
@@ -142,7 +142,7 @@ class Consumer(Generic[T]):
         self._member = Member(who, opened.incarnations.new_token(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group
-        self._limits = MemberLimits(check_prefetch(prefetch), check_lease(lease_s))
+        self._limits = MemberLimits(check_prefetch(prefetch), check_lease(lease_s, LEASE_MOST_S))
         self._members = Members(
             opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from boki_common.errors import BokiError, Conflict, InvalidArgument, UsageError
+from boki_common.errors import BokiError, Conflict, UsageError
 from bokilib.errors import AppendUnknown
 from bokilib.pauses import retried
-from bokilib.records.arguments import check_number
+from bokilib.records.arguments import check_lease
 from bokilib.records.contribution import Contribution
 from bokiqueue import attempts
 from bokiqueue.errors import StaleReceipt
@@ -30,13 +30,7 @@ from bokiqueue.shard.shard_owner import Redelivery, ShardOwner
 T = TypeVar("T")
 
 LEASE_MOST_S: Final = 12 * 3_600.0
-
-
-def check_lease(lease_s: float) -> float:
-    """Return a lease; raise InvalidArgument if it is out of range."""
-    if not 0 < check_number("a lease in seconds", lease_s) <= LEASE_MOST_S:
-        raise InvalidArgument(f"expected a lease of up to {LEASE_MOST_S:.0f} seconds, found {lease_s!r}", found=lease_s)
-    return lease_s
+"""The longest lease of a message: its handler may run that long."""
 
 
 class Message(Generic[T]):
@@ -149,7 +143,7 @@ class Message(Generic[T]):
             StaleReceipt: the message belongs to this handler no longer.
             InvalidArgument: the lease is out of range.
         """
-        self._owner.extend(self.receipt, check_lease(lease_s))
+        self._owner.extend(self.receipt, check_lease(lease_s, LEASE_MOST_S))
         if self.extended is not None:
             self.extended(lease_s)
 

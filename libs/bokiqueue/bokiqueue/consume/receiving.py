@@ -30,13 +30,13 @@ from typing import Final, Generic, Protocol, TypeVar
 from boki_common.errors import BokiError, Conflict
 from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown
+from bokilib.records.arguments import check_seconds
 from bokilib.records.contribution import Contribution
 from bokiqueue.attempts import BACKOFF_S, backoff_s
 from bokiqueue.consume.consumer import Consumer
 from bokiqueue.consume.handlers import check_store
 from bokiqueue.consume.messages import Message, outcome_of
 from bokiqueue.errors import NotEntered, StaleReceipt
-from bokiqueue.model.items import check_seconds
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ T = TypeVar("T")
 DELAY_MOST_S: Final = 900.0
 """The longest delay: a waiting message keeps its shard's storage. A later time is for a timer of a workflow."""
 NAME_CHARS: Final = 200
-MOST_S: Final = 100 * 365 * 86_400.0
 """The longest time that a setting names, so that it is a whole number of milliseconds in 64 bits."""
 REASON_CHARS: Final = 16_384
 """The longest reason of a dead letter, which has it beside the message in one record."""
@@ -50,17 +49,6 @@ def check_name(name: str, what: str, *, slash: bool = True) -> str:
             f"expected a {what} of 1 to {NAME_CHARS} characters{more}, found {shown(name)}", found=name
         )
     return name
-
-
-def check_seconds(what: str, found: float) -> float:
-    """Return a number of seconds.
-
-    Raises:
-        InvalidArgument: it is no finite number, negative, or more than `MOST_S`.
-    """
-    if not 0 <= check_number(f"{what} in seconds", found) <= MOST_S:
-        raise InvalidArgument(f"expected {what} of 0 to {MOST_S:.0f} seconds, found {found!r}", found=found)
-    return found
 
 
 def check_reason(reason: str) -> str:

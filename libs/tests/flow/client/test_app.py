@@ -76,7 +76,7 @@ async def test_a_cell_that_runs_again_replaces_what_it_defined(cluster: MemoryCl
         app.schedule("yearly", flow.call(), cron=f"0 0 {answer} 1 *")
         return flow
 
-    async with working(cluster, app, lease_s=1e6) as worker:
+    async with working(cluster, app, lease_s=3_600) as worker:
         for answer in (1, 2):
             assert await (await worker.start(cell(answer).call(), id=f"x{answer}")).result() == answer
         assert app.plans["yearly"].planned.timing.cron == "0 0 2 1 *"

@@ -76,8 +76,8 @@ async def test_a_worker_that_lacks_the_workflow_runs_the_round(
     ran: list[str] = []
     app = search(ran)
     async with (
-        working(cluster, App("search"), "old", lease_s=1e9) as old,
-        working(cluster, app, "new", lease_s=1e9) as new,
+        working(cluster, App("search"), "old", lease_s=3_600) as old,
+        working(cluster, app, "new", lease_s=3_600) as new,
     ):
         handle = await new.flow.debounce(app.find("index").call("doc"), id="doc", quiet_s=0.01)
         await until(lambda: bool(old._takeover.aside))

@@ -21,7 +21,7 @@ from bokilib.append.log import Log
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import until, working
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 
 
 class Parlour:

@@ -431,7 +431,7 @@ async def test_a_later_attempt_gets_the_locks_of_the_parts_that_were_abandoned()
 
 
 async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:
-    agency = Agency((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
+    agency = Agency((await cluster.connect()).book("shop"), lease_s=3_600)  # no heartbeat comes between
     async with agency.worker as worker:
         before = worker.log.appends
         assert await (await worker.start(agency.trip.call(9), id="x")).result() == [1, 1]

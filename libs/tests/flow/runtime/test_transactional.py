@@ -92,7 +92,7 @@ async def test_a_second_worker_anywhere_pays_once() -> None:
 
 
 async def test_a_transaction_is_one_record_and_one_more_for_each_conflict(cluster: MemoryCluster) -> None:
-    bank = Bank((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
+    bank = Bank((await cluster.connect()).book("shop"), lease_s=3_600)  # no heartbeat comes between
     async with bank.worker as worker:
         before = worker.log.appends
         assert await (await worker.start(bank.pay.call(3), id="x")).result() == [3, 7, 7]
@@ -113,7 +113,7 @@ async def test_transactions_of_many_workflows_are_all_there_once(cluster: Memory
 
 async def test_workflows_that_change_one_object_at_once_take_few_records(cluster: MemoryCluster) -> None:
     """They commit together: one by one each would lose to all before it."""
-    bank = Bank((await cluster.connect()).book("shop"), lease_s=1e6)
+    bank = Bank((await cluster.connect()).book("shop"), lease_s=3_600)
 
     async def inc(tx: Transaction) -> int:
         before = await tx["hot"].get("n", 0)
@@ -210,7 +210,7 @@ async def test_a_staged_transaction_ends_with_its_workflow_whenever_that_is_put_
     async def pay() -> int:
         return await bokiflow.transact(store, body)
 
-    async with Worker(app, log, name="w", bodies=Inline(), lease_s=1e6) as worker:
+    async with Worker(app, log, name="w", bodies=Inline(), lease_s=3_600) as worker:
 
         def put_down() -> None:
             park: Callable[[], object] = worker._executors["x"].park

@@ -131,7 +131,7 @@ async def test_a_workflow_goes_on_over_what_was_carried(logs: list[Log], clock: 
             await bokiflow.recv("a day later")
         return found
 
-    async with tables, Worker(app, logs[0], bodies=Inline(), lease_s=1e9) as worker:
+    async with tables, Worker(app, logs[0], bodies=Inline(), lease_s=3_600) as worker:
         handle = await worker.start(days.call(), id="x")
         for _ in range(2):
             for _ in range(2):

@@ -26,7 +26,7 @@ from bokilib.records import tags
 from bokilib.records.contribution import Contribution
 from libs.tests.flow.conftest import until, working
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 """A lease during which no partition moves to a worker that begins later."""
 
 

@@ -142,7 +142,7 @@ async def test_calls_from_another_loop_are_refused_before_anything_is_done(
 ) -> None:
     async with MemoryCluster() as cluster:
         office = Office()
-        async with Worker(office.app, (await cluster.connect()).book("b"), name="a", lease_s=1e6) as worker:
+        async with Worker(office.app, (await cluster.connect()).book("b"), name="a", lease_s=3_600) as worker:
 
             async def elsewhere() -> None:
                 with pytest.raises(boki.WrongLoop, match="nothing was done"):

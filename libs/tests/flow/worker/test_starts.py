@@ -27,7 +27,7 @@ from bokilib.records import events as records
 from bokistore import BokiStore, Transaction
 from libs.tests.flow.conftest import Inline
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 """A lease that does not expire during a test: what the worker does not run, no other takes over."""
 
 

@@ -26,7 +26,7 @@ from bokilib.records.contribution import Contribution
 from bokilib.records.events import Event
 from libs.tests.flow.conftest import ids_of, until, working
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 
 
 async def test_old_workers_in_turn_append_nothing_and_the_first_new_one_runs_it(cluster: MemoryCluster) -> None:

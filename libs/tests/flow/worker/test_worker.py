@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import math
 import re
 import select
 import signal
@@ -31,7 +32,7 @@ from bokilib.records.contribution import Contribution
 from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
 
-LONG_S = 1e6
+LONG_S = 3_600.0
 """Of a lease: so no heartbeat comes between two counts, however slow the machine is."""
 
 
@@ -48,6 +49,32 @@ async def appends(worker: Worker, call: Call[Any], id: str) -> int:
     before = worker.log.appends
     await (await worker.start(call, id=id)).result()
     return worker.log.appends - before
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("lease_s", [0, -1, 15_000, 1e12, math.inf, math.nan, "15", None, True]),
+        ("retention_s", [-1, math.inf, "1", None]),
+        ("collect_every_s", [0, -1, math.nan, "1", None]),
+        ("history_s", [-1, math.inf, "1"]),
+        ("failed_history_s", [-1, math.inf, "1"]),
+        ("history_bytes", [-1, 1.5, "1m", True]),
+        ("stuck_after_s", [0, -1, math.inf, "1", True]),
+        ("name", [5, b"w", "x" * 10_000, "\ud800"]),
+    ],
+)
+async def test_an_option_that_is_out_of_range_is_refused(cluster: MemoryCluster, name: str, wrong: list[Any]) -> None:
+    book = (await cluster.connect()).book("b")
+    for found in wrong:
+        with pytest.raises(boki.InvalidArgument, match={"lease_s": "a lease", "name": "name"}.get(name, f"{name}=")):
+            Worker(App("shop"), book, **{name: found})
+
+
+async def test_options_at_the_ends_of_their_ranges_are_taken(cluster: MemoryCluster) -> None:
+    book = (await cluster.connect()).book("b")
+    least: dict[str, Any] = dict.fromkeys(("retention_s", "history_s", "failed_history_s", "history_bytes"), 0)
+    Worker(App("shop"), book, lease_s=3_600, stuck_after_s=None, **least)
 
 
 async def test_appends_are_those_of_the_table(cluster: MemoryCluster) -> None:
