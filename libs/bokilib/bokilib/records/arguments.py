@@ -95,7 +95,7 @@ def check_whole(what: str, found: int, least: int = 0, most: int = NUMBER_MOST) 
         InvalidArgument: it is no int (a bool is none), or not between `least` and `most`.
     """
     if type(found) is not int or not least <= found <= most:
-        raise InvalidArgument(f"expected {what} that is an int of {least} to {most}, found {found!r:.80}", found=found)
+        raise InvalidArgument(f"expected {what} that is an int of {least} to {most}, found {shown(found)}", found=found)
     return found
 
 

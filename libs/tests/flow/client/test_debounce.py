@@ -123,7 +123,7 @@ async def test_a_call_at_the_moment_of_closing_is_in_this_round_or_the_next(clus
 async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
     """Yield a worker in virtual time, without heartbeats, that collects only when the test calls it."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
-        options: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
+        options: dict[str, Any] = {"lease_s": 3_600, "collect_every_s": 1e9}
         async with working(cluster, app, **options) as worker:
             yield worker
 

@@ -44,7 +44,7 @@ from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
 from libs.tests.flow.conftest import Inline, Stepping, working
 
 EVERY_S = 0.1
-QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
+QUIET: dict[str, Any] = {"lease_s": 3_600, "collect_every_s": 1e9}
 """Of a worker without heartbeats: hours of virtual time are short then."""
 BEATS: dict[str, Any] = {"lease_s": 60, "collect_every_s": 1e9}
 """Of one with three heartbeats a minute, by which it knows the time."""

@@ -23,7 +23,7 @@ from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, star
 from libs.tests.flow.conftest import Inline, until, working
 
 SIGNALS = 5
-QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
+QUIET: dict[str, Any] = {"lease_s": 3_600, "collect_every_s": 1e9}
 
 
 def collecting(run_again: int = SIGNALS) -> App:
