@@ -26,6 +26,7 @@ def test_names() -> None:
         "Caller",
         "Client",
         "Cursor",
+        "Handover",
         "RecordIterator",
         "Ticket",
         "Writer",
