@@ -36,6 +36,7 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {
 """`path:name` → why it may be longer."""
 
 MAY_SLEEP: Final = {
+    "common/boki_common/bookkeeper/bookie_marks.py": "common/tests/bookkeeper/test_bookie_mark.py",
     "common/tests/runtime/test_code_watch.py": "code that blocks is the subject",
     "itests/faults/rounds.py": "how long a fault lasts is the subject",
     "itests/support/fault_proxy.py": "delays bytes on purpose",

@@ -3,7 +3,7 @@
 It registers only when it serves, and stops serving when its store failed: `failed` then holds the error, connections end
 without an answer, and the process should end (a restart replays the journal). A disk with too little space makes it
 read-only: it moves to `available/readonly`, takes recovery adds, fences, reads and, from a reserve, control entries
-(`space/disk_room`), and comes back by itself. A person makes it read-only, or has it drained, by its mark (`space/drain`).
+(`space/disk_room`), and comes back by itself. A person makes it read-only, or has it drained, by its mark (`storage/drain`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from boki_bookie.serve.backpressure import BackpressureLimits
 from boki_bookie.serve.health import Reason
 from boki_bookie.serve.server import BookieServer
 from boki_bookie.settings import BookieSettings
-from boki_bookie.space.drain import Drain
 from boki_bookie.space.ledger_facts import LedgerFacts
+from boki_bookie.storage.drain import Drain
 from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of

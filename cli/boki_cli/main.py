@@ -48,7 +48,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "A cluster": {
         "dev": "start.role_commands",
         "status": "cluster.status_command",
-        "drain": "cluster.drain_command",
+        "drain": "logs.drain_command",
         "forget": "cluster.forget_command",
         "ready": "cluster.ready_command",
         "backup": "cluster.backup_commands",

@@ -15,7 +15,8 @@ from boki_cli.demo.local_cluster import LocalCluster
 from boki_cli.facts.cluster_status import gather
 from boki_cli.testing.logs import ledgers_of
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import RETIRED, read_mark
+from boki_common.bookkeeper.bookie_mark import RETIRED
+from boki_common.bookkeeper.bookie_marks import read_mark
 from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
 from itests.whole_path.test_repair import QUICK, check_copies, fill, named

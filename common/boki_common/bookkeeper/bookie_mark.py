@@ -8,7 +8,7 @@
     | draining | refuses all adds, those of recovery and repair too; is emptied | active, by a person; retired, by a controller |
     | retired  | stops, and never starts again on its directory                 | nothing                                |
 
-Every change is a compare-and-swap at the version that was read (`write_mark`), with a token of its own, so a lost answer is
+Every change is a compare-and-swap at the version that was read (`bookie_marks`), with a token of its own, so a lost answer is
 settled. While it drains, the bookie notes in its mark that it refuses, once it does, and that it holds nothing, once that is so. A
 controller retires it at exactly the version that says so: after a cancellation in between it cannot. The rules are
 explored in `ledger/tests/models/test_drain_model.py`.
@@ -23,15 +23,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from boki_common.errors import DECODE_FAULTS, BadVersion, CorruptData, InvalidArgument, NodeExists, NoNode
-from boki_common.ids import BookieId
-from boki_common.metadata.settle import compare_and_set, create_settled
-from boki_common.metadata.store import MetadataStore, ensure_path, names_below
-from boki_common.runtime.ports import Random
+from boki_common.errors import DECODE_FAULTS, CorruptData, InvalidArgument
 
 MARKS: Final = "/boki/bookies"
 VERSION: Final = 1
-TOKEN_BYTES: Final = 8
 LEFT_NAMED: Final = 100
 NO_MARK: Final = -1
 """The version of a node that is not there."""
@@ -88,44 +83,6 @@ def decode_mark(value: bytes, path: str) -> BookieMark:
     if mark.version != VERSION:
         raise CorruptData(f"expected version {VERSION} of the mark in {path}, found {mark.version}", found=mark.version)
     return mark
-
-
-async def read_mark(store: MetadataStore, bookie_id: str) -> SeenMark:
-    """Return the mark of a bookie, with the version to change it at. Raises CorruptData, MetadataUnavailable."""
-    path = mark_path(bookie_id)
-    try:
-        found = await store.get(path)
-    except NoNode:
-        return UNMARKED
-    return SeenMark(decode_mark(found.value, path), found.version)
-
-
-async def read_marks(store: MetadataStore) -> dict[BookieId, SeenMark]:
-    """Return all marks by bookie, sorted. Raises CorruptData, MetadataUnavailable."""
-    return {BookieId(name): await read_mark(store, name) for name in await names_below(store, MARKS)}
-
-
-async def write_mark(
-    store: MetadataStore, bookie_id: str, wanted: BookieMark, *, seen: SeenMark, rng: Random
-) -> SeenMark:
-    """Write a mark at exactly the version that was seen.
-
-    Raises:
-        BadVersion: another write took that version. MetadataUnavailable: nothing was sent. MetadataUnknown: it may land later.
-    """
-    wanted = msgspec.structs.replace(wanted, token=rng.token(TOKEN_BYTES).hex())
-    path, value = mark_path(bookie_id), msgspec.json.encode(wanted)
-    if seen.version != NO_MARK:
-        return SeenMark(wanted, await compare_and_set(store, path, value, version=seen.version))
-    await ensure_path(store, MARKS)
-    try:
-        await create_settled(store, path, value)
-    except NodeExists as error:
-        raise BadVersion(f"another write made {path}: read it again", path=path) from error
-    return SeenMark(wanted, 0)
-
-
-# -- transitions
 
 
 def draining(mark: BookieMark, bookie_id: str) -> BookieMark:

@@ -18,11 +18,9 @@ from boki_common.bookkeeper.bookie_mark import (
     draining,
     kept_read_only,
     mark_path,
-    read_mark,
-    read_marks,
     retired,
-    write_mark,
 )
+from boki_common.bookkeeper.bookie_marks import read_mark, read_marks, write_mark
 from boki_common.errors import BadVersion, CorruptData, InvalidArgument
 from boki_common.metadata.memory import Fault, MemoryStore
 from boki_common.testing.machine import CountingRandom

@@ -20,18 +20,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import (
-    DRAINING,
-    RETIRED,
-    BookieMark,
-    SeenMark,
-    cancelled,
-    draining,
-    read_mark,
-    read_marks,
-    retired,
-    write_mark,
-)
+from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, BookieMark, SeenMark, cancelled, draining, retired
+from boki_common.bookkeeper.bookie_marks import read_mark, read_marks, write_mark
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgument, NoNode, NoSuchEntry, NoSuchLedger
 from boki_common.ids import BookieId

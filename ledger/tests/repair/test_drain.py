@@ -10,7 +10,8 @@ import pytest
 from tests.repair.test_auditor import closed_on, lose, members, register
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, read_mark, retired, write_mark
+from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, retired
+from boki_common.bookkeeper.bookie_marks import read_mark, write_mark
 from boki_common.errors import InvalidArgument
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault

@@ -10,7 +10,8 @@ import pytest
 from tests.real_bookies import SMALL, Cluster
 
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import RETIRED, read_mark
+from boki_common.bookkeeper.bookie_mark import RETIRED
+from boki_common.bookkeeper.bookie_marks import read_mark
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import WrongDirectory
 from boki_common.ids import BookieId

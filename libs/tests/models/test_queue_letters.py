@@ -49,9 +49,7 @@ class Letter:
     def fault(self) -> str | None:
         if len(self.moved) > 1:
             return "moved twice"
-        if any(got != {OWN} for got in self.moved):
-            return f"delivered to {sorted(self.moved[0])}"
-        return None
+        return next((f"delivered to {sorted(got)}" for got in self.moved if got != {OWN}), None)
 
     def moves(self) -> Iterator[tuple[str, Letter]]:
         if self.changes:

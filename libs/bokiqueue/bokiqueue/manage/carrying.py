@@ -338,9 +338,9 @@ class _SetRewrite:
 def _part(id: str, covers: int, first: int, last: bool, items: Sequence[WaitingMessage]) -> Old:
     """Return the event of a part: of the kind that older versions know, if all of its messages are for all groups."""
     if not any(isinstance(one.item, GroupItem) for one in items):
-        return Old(id, covers, first, last, tuple((*one.id, one.pushed_ms, one.item) for one in items))
+        return Old(id, covers, first, last, tuple((one.id[0], one.id[1], one.pushed_ms, one.item) for one in items))
     return OldToGroup(
-        id, covers, first, last, tuple((*one.id, one.pushed_ms, for_group(one.item, "")) for one in items)
+        id, covers, first, last, tuple((one.id[0], one.id[1], one.pushed_ms, for_group(one.item, "")) for one in items)
     )
 
 

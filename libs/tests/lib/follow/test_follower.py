@@ -308,8 +308,45 @@ async def test_a_stream_that_begins_again_misses_nothing_that_it_shares_with_ano
 
     def begin(item: Item) -> None:
         if isinstance(item, Read) and item.record.seqnum == placed[0]:
-            follower.add("b", 1, into(b), reopens=True)
+            follower.add("b", 1, into(b))
 
     follower.add("a", 1, begin)
     await until(lambda: len(b) == 3)
     assert seqnums(b) == placed[1:]
+
+
+class SlowHook:
+    """A hook that waits while it opens, as one that fetches keys does.
+
+    Attributes:
+        opening: set while a record is opened.
+        go: lets it be opened.
+    """
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.opening = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def seal(self, events: bytes) -> bytes:
+        return events
+
+    async def open(self, sealed: bytes) -> bytes:
+        self.opening.set()
+        await self.go.wait()
+        return sealed
+
+
+async def test_a_stream_that_begins_while_a_shared_record_is_opened_misses_nothing(book: boki.Book) -> None:
+    hook = SlowHook()
+    log = Log(book, hook=hook)
+    b: list[Item] = []
+    placed = [await append(log, *tags) for tags in (("b",), ("b",), ("a", "b"))]
+    async with Follower(log, unexpected) as follower:
+        follower.add("a", placed[2], into([]))
+        await hook.opening.wait()
+        follower.add("b", 1, into(b))
+        hook.go.set()
+        await until(lambda: len(b) == 3)
+    assert seqnums(b) == placed

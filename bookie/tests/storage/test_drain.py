@@ -14,14 +14,8 @@ from boki_bookie.bookie import Bookie
 from boki_bookie.entries.checkpoint import MARK_NAME
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.bookie_mark import (
-    BookieMark,
-    cancelled,
-    draining,
-    read_mark,
-    retired,
-    write_mark,
-)
+from boki_common.bookkeeper.bookie_mark import BookieMark, cancelled, draining, retired
+from boki_common.bookkeeper.bookie_marks import read_mark, write_mark
 from boki_common.bookkeeper.ledger_metadata import LedgerState, decode, encode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BadVersion, MetadataUnavailable, WrongDirectory

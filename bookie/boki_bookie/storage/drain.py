@@ -24,9 +24,8 @@ from boki_common.bookkeeper.bookie_mark import (
     BookieMark,
     SeenMark,
     kept_read_only,
-    read_mark,
-    write_mark,
 )
+from boki_common.bookkeeper.bookie_marks import read_mark, write_mark
 from boki_common.bookkeeper.layout import cookie_path
 from boki_common.errors import BadVersion, Overloaded, WrongDirectory
 from boki_common.ids import BookieId

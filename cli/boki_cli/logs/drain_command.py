@@ -14,7 +14,8 @@ import click
 from boki_cli.cluster.metadata_option import metadata_option
 from boki_cli.logs.ledger_options import run_with_ledgers
 from boki_cli.options import Invocation, command, flush
-from boki_common.bookkeeper.bookie_mark import RETIRED, BookieMark, read_mark
+from boki_common.bookkeeper.bookie_mark import RETIRED, BookieMark
+from boki_common.bookkeeper.bookie_marks import read_mark
 from boki_common.errors import BokiError, Unreachable
 from boki_common.ids import BookieId
 

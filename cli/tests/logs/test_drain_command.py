@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from boki_cli.testing.bookies import BookieCluster
-from boki_common.bookkeeper.bookie_mark import UNMARKED, read_mark
+from boki_common.bookkeeper.bookie_mark import UNMARKED
+from boki_common.bookkeeper.bookie_marks import read_mark
 from boki_common.ids import BookieId
 
 if TYPE_CHECKING:
