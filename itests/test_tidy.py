@@ -36,7 +36,6 @@ LONG_FUNCTIONS: Final[dict[str, str]] = {
 """`path:name` → why it may be longer."""
 
 MAY_SLEEP: Final = {
-    "common/boki_common/bookkeeper/bookie_marks.py": "common/tests/bookkeeper/test_bookie_mark.py",
     "common/tests/runtime/test_code_watch.py": "code that blocks is the subject",
     "itests/faults/rounds.py": "how long a fault lasts is the subject",
     "itests/support/fault_proxy.py": "delays bytes on purpose",
@@ -117,6 +116,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow_tools/picture.py": "libs/tests/flow/test_page.py",
     "libs/bokirsm/bokirsm_tools/command_parts.py": "libs/tests/rsm/test_commands.py",
     "libs/bokirsm/bokirsm_tools/drawing.py": "libs/tests/rsm/test_page.py",
+    "common/boki_common/bookkeeper/bookie_marks.py": "common/tests/bookkeeper/test_bookie_mark.py",
     "common/boki_common/records/batch_layout.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/records/tag_names.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/engine/answers.py": "common/tests/engine/test_engine_protocol.py",
