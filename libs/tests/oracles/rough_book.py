@@ -150,6 +150,10 @@ class _LateCursor:
     def position(self) -> int:
         return self._cursor.position
 
+    @property
+    def ready(self) -> bool:
+        return self._cursor.ready
+
     def current(self, *, within_s: float) -> bool:
         return self._cursor.current(within_s=within_s)
 
