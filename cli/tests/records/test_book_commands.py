@@ -65,7 +65,8 @@ def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: s
         words = "There are no records in the book 'none'.\n"
         assert run_boki(command, "--book", "none", "--url", memory_url) == (0, "", words)
         assert run_boki(command, "--book", "none", "--check", "--url", memory_url) == (1, "", words)
-        assert run_boki(command, "--book", "none", "--check", "--json", "--url", memory_url) == (1, "", "")
+        failed = run_boki(command, "--book", "none", "--check", "--json", "--url", memory_url)
+        assert (failed.code, failed.out, f"{json.loads(failed.err)['message']}\n") == (1, "", words)
     done = run_boki("append", "-", "--book", "none", "--url", memory_url)
     assert (done.code, done.out[:10]) == (0, "0 records ")
 

@@ -16,7 +16,7 @@ from bokistore import BokiStore, Transaction
 from libs.tests.queue.test_leaving import CutOff
 
 LEASE_S = 3.0
-HALF_DAY_S = 43_200.0
+HOUR_S = 3_600.0
 TURNS = 400
 
 
@@ -217,24 +217,24 @@ async def test_handlers_of_a_member_taken_for_dead_are_stopped_whatever_it_does(
 
 
 async def drains_and_stays(at: Shop, began: asyncio.Event) -> None:
-    async with at.queue.consume(member_lease_s=HALF_DAY_S) as messages:
+    async with at.queue.consume(member_lease_s=HOUR_S) as messages:
         held = await anext(messages)
         drain = asyncio.create_task(messages.drain(5))
         began.set()
         try:
             await drain
         except asyncio.CancelledError:
-            await let_pass(HALF_DAY_S)
+            await let_pass(HOUR_S)
         assert not held.decided
 
 
 async def handles_and_drains(at: Shop, began: asyncio.Event) -> None:
     handling = asyncio.Event()
 
-    @at.queue.handler(at.store, member_lease_s=HALF_DAY_S)
+    @at.queue.handler(at.store, member_lease_s=HOUR_S)
     async def ship(order: Message[object], tx: Transaction) -> None:
         handling.set()
-        await let_pass(HALF_DAY_S)
+        await let_pass(HOUR_S)
 
     async with ship:
         await handling.wait()
@@ -243,11 +243,11 @@ async def handles_and_drains(at: Shop, began: asyncio.Event) -> None:
         try:
             await drain
         except asyncio.CancelledError:
-            await let_pass(HALF_DAY_S)
+            await let_pass(HOUR_S)
 
 
 async def leaves(at: Shop, began: asyncio.Event) -> None:
-    async with at.queue.consume(member_lease_s=HALF_DAY_S) as messages:
+    async with at.queue.consume(member_lease_s=HOUR_S) as messages:
         await messages.has(2)
         began.set()
 
@@ -268,7 +268,7 @@ async def test_a_stop_that_is_cancelled_at_any_turn_releases_the_shards(
             ended = running.done()
             running.cancel()
             began_s = loop.time()
-            async with found.others.consume(who="other", member_lease_s=HALF_DAY_S) as messages, asyncio.timeout(60):
+            async with found.others.consume(who="other", member_lease_s=HOUR_S) as messages, asyncio.timeout(60):
                 await messages.has(2)
             assert loop.time() - began_s < 30, f"it was cancelled at turn {at}"
             running.cancel()
