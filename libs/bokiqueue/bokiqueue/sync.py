@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import boki
 import bokiqueue
+from boki_common.errors import BokiError
 from boki_common.unpickled import Unpickled
 from bokilib.append.log import Log
 from bokilib.follow import lease_rules
@@ -120,7 +121,13 @@ class Consumer(_Face, Generic[T]):
         return self._book.call(lambda: self.consumer.shards)
 
     def __enter__(self) -> Consumer[T]:
-        self._book.run(self.consumer.__aenter__())
+        try:
+            self._book.run(self.consumer.__aenter__())
+        except BokiError:
+            raise
+        except BaseException as error:  # the thread was interrupted, perhaps when the consumer was a member already
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from threading import Thread
+from typing import Any, cast
 
 import pytest
 
@@ -151,3 +152,25 @@ def test_a_signal_that_interrupts_a_block_as_ctrl_c_does_is_no_failed_attempt(bo
         signal.signal(signal.SIGTERM, before)
     with queue.consume() as messages, next(messages) as message:
         assert (message.body, message.attempt) == ("a", 1)
+
+
+def test_a_consumer_whose_entry_is_cut_off_leaves_no_member_behind(book: boki.sync.Book) -> None:
+    jobs = bokiqueue.sync.Queue.open(book, "jobs", int, shards=1)
+    messages = jobs.consume(who="cut off")
+
+    class Interrupted:
+        """A book whose first wait is interrupted when its coroutine has just ended."""
+
+        waits = 0
+
+        def run(self, routine: Coroutine[Any, Any, object]) -> object:
+            self.waits += 1
+            result = book.run(routine)
+            if self.waits == 1:
+                raise KeyboardInterrupt
+            return result
+
+    messages._book = cast(boki.sync.Book, Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        messages.__enter__()
+    assert [member.leaves for member in jobs.stats().members] == [True]
