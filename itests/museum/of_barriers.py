@@ -69,7 +69,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         mutation=patch(r"""
             repeats pass the fence
             bookie metalog/tests/test_barriers_on_bookies.py::test_bookies_vouch_for_a_metalog_until_it_is_fenced
-                         return V2Status.FENCED
+                         return V2Status.READ_ONLY
             +        if ledger is not None and ledger.holds(request.entry_id):
             +            return self._repeats.judge(ledger, request, answers)
                      verdict = decide_add(
