@@ -337,8 +337,8 @@ class Follower:
             start: the seqnum to read from, at least 1, so that trimmed records are reported as a gap.
             deliver: called in the event loop with each record, gap or error.
             reopens: open the cursor again in any case, where each of its streams is; else it is if a record waits in it. An answer that
-                is on its way may have a record of this stream and another one too. It is delivered to this stream first then, and
-                the records of this stream before it count as delivered. Streams that share records and begin far back need this.
+                is under way may have a record that this stream shares with others. This record is delivered to this stream first then,
+                and the records of this stream before it count as delivered. Streams that share records and begin far back need this.
 
         Raises:
             InvalidArgument: the stream is followed already, or `start` is less than 1.
