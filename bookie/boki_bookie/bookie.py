@@ -295,7 +295,7 @@ class Bookie:
 
     @property
     def kept_by(self) -> list[str]:
-        """Who keeps writes from it, whatever the disk has."""
+        """Why it takes no writes although its disk has room: "administrator", "drain"."""
         mark = self._drain.mark
         return ["administrator"] * mark.read_only + ["drain"] * (mark.state == DRAINING)
 

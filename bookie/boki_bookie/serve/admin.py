@@ -55,7 +55,7 @@ class Administered(Protocol):
 
     @property
     def kept_by(self) -> list[str]:
-        """Who keeps writes from it, whatever the disk has: an administrator, a drain."""
+        """Why it takes no writes although its disk has room: "administrator", "drain"."""
 
     async def reasons(self) -> Sequence[Reason]:
         """Why it does not serve or does not take writes; none means healthy."""

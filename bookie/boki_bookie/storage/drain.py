@@ -131,7 +131,7 @@ class Drain:
         self._seen = seen
 
     async def _advance(self) -> None:
-        """One step of the drain: collect, then note what is left. Adds are refused."""
+        """Collect garbage while adds are refused, then note in the mark which ledgers are left."""
         assert all(storage.drains for storage in self._storages), "a mark was not applied"
         left: list[int] = []
         held = 0

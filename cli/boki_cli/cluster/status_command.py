@@ -207,7 +207,7 @@ def _describe_controller(status: dict[str, Any]) -> str:
 
 
 def _describe_repair(status: dict[str, Any]) -> str:
-    """What a leading controller repairs, after a comma; empty, if it has not looked."""
+    """Return the repair work of a leading controller, after a comma; "" before its first audit."""
     repair = (status.get("duties") or {}).get("repair") or {}
     audit = repair.get("audit")
     if not audit:

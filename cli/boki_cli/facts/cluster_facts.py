@@ -59,7 +59,7 @@ class ClusterStatus(msgspec.Struct):
 
     @property
     def repair(self) -> Mapping[str, Any]:
-        """What the leading controller says of missing copies and of drains; empty, if none leads, or it has not looked."""
+        """Missing copies and drains, as the leading controller reports them; empty if none leads, or before its first audit."""
         for part in self.controllers:
             found: Mapping[str, Any] = (part.status.get("duties") or {}).get("repair") or {}
             if part.up and part.status.get("leading") and found.get("audit"):

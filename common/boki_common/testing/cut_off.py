@@ -24,7 +24,7 @@ RESEND_S: Final = 0.05
 
 
 class Alarm(Exception):
-    """What the handler of the signal raises."""
+    """The error that the handler of the signal raises."""
 
 
 @contextmanager
