@@ -34,6 +34,8 @@ UNANSWERED: Final[tuple[FaultKind, ...]] = ("unanswered",)
 
 LATER: Final = (1, 3)
 """Numbers of operations between an unanswered append and the death of its process, by default."""
+RUNS_ON_S: Final = 2.0
+"""Seconds for which the other tasks of a process run on while one of its operations waits for a whole second process."""
 
 
 class Explored(NamedTuple):
@@ -238,6 +240,9 @@ async def start_anywhere(
 ) -> Explored:
     """Run a program once for each of its operations, with a whole second process before that operation.
 
+    Other tasks of the program run on beside the second process, and stop too after `RUNS_ON_S`: the second process may need what the first
+    one holds, and it gets that only once the first one is taken for dead.
+
     Errors of either process or the check are passed on, with a note of the operations that led to them.
 
     Args:
@@ -252,14 +257,19 @@ async def start_anywhere(
     while True:
         async with _World(clock) as world:
             others: list[asyncio.Future[object]] = []
+            paused_s: list[float] = []
 
             async def other(world: _World = world) -> object:
                 return await second(await world.book())
 
             async def pause(number: int, at: int = at, others: list[asyncio.Future[object]] = others) -> None:
+                now_s = asyncio.get_running_loop().time()
                 if number == at and not others:
                     others.append(asyncio.ensure_future(other()))
-                    await asyncio.shield(others[0])  # cancelling the first process must not end the second
+                    paused_s.append(now_s)
+                elif not others or now_s < paused_s[0] + RUNS_ON_S:
+                    return
+                await asyncio.shield(others[0])  # cancelling the first process must not end the second
 
             book = FaultyBook(await world.book(), pause=pause, always_replay=always_replay)
             try:

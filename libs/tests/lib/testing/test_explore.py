@@ -156,6 +156,31 @@ async def test_the_second_process_goes_on_though_the_first_gives_up_what_it_was_
     assert len(ended) == explored.runs == 1
 
 
+def test_the_first_process_stops_wholly_while_the_second_one_waits_for_that() -> None:
+    """One operation of a process waits, and its heartbeats would go on for ever."""
+
+    async def beating(book: BookPort) -> None:
+        async def beat() -> None:
+            while True:
+                await book.submit(b"", tags=["beat"])
+                await asyncio.sleep(0.5)
+
+        beats = asyncio.ensure_future(beat())
+        await asyncio.sleep(0.2)
+        await book.now()
+        beats.cancel()
+
+    async def patient(book: BookPort) -> None:
+        seen = None
+        while (newest := await book.read_prev("beat", consistency="linearizable")) != seen:
+            seen = newest
+            await asyncio.sleep(3)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        explored = runner.run(asyncio.wait_for(start_anywhere(beating, patient), 600))
+    assert explored.runs == 2
+
+
 async def test_tasks_of_a_process_that_was_killed_do_not_complain_when_they_are_collected() -> None:
     complaints: list[str] = []
     loop = asyncio.get_running_loop()
