@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import boki
@@ -229,6 +230,35 @@ async def crash_everywhere(
     return Explored(len(plain.operations), runs)
 
 
+async def _second(second: Program, world: _World) -> object:
+    return await second(await world.book())
+
+
+class _Beside:
+    """A second process, which runs as a whole before one operation of the first.
+
+    Attributes:
+        tasks: the second process, once it was started.
+    """
+
+    def __init__(self, at: int, second: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self.tasks: Final[list[asyncio.Task[object]]] = []
+        self._at: Final = at
+        self._second: Final = second
+        self._stops_s = 0.0
+        """When all of the first process stops."""
+
+    async def pause(self, number: int) -> None:
+        """Hold up an operation of the first process while the second one runs: operation `at`, and all once the process has stopped."""
+        now_s = asyncio.get_running_loop().time()
+        if number == self._at and not self.tasks:
+            self.tasks.append(asyncio.create_task(self._second()))
+            self._stops_s = now_s + RUNS_ON_S
+        elif not self.tasks or now_s < self._stops_s:
+            return
+        await asyncio.shield(self.tasks[0])  # cancelling the first process must not end the second
+
+
 async def start_anywhere(
     program: Program,
     second: Program,
@@ -256,34 +286,20 @@ async def start_anywhere(
     at = runs = 0
     while True:
         async with _World(clock) as world:
-            others: list[asyncio.Future[object]] = []
-            paused_s: list[float] = []
-
-            async def other(world: _World = world) -> object:
-                return await second(await world.book())
-
-            async def pause(number: int, at: int = at, others: list[asyncio.Future[object]] = others) -> None:
-                now_s = asyncio.get_running_loop().time()
-                if number == at and not others:
-                    others.append(asyncio.ensure_future(other()))
-                    paused_s.append(now_s)
-                elif not others or now_s < paused_s[0] + RUNS_ON_S:
-                    return
-                await asyncio.shield(others[0])  # cancelling the first process must not end the second
-
-            book = FaultyBook(await world.book(), pause=pause, always_replay=always_replay)
+            beside = _Beside(at, partial(_second, second, world))
+            book = FaultyBook(await world.book(), pause=beside.pause, always_replay=always_replay)
             try:
                 await before(await world.book())
                 await program(book)
-                await asyncio.gather(*others)
+                await asyncio.gather(*beside.tasks)
                 await check(await world.book())
             except BaseException as error:
-                for one in others:
+                for one in beside.tasks:
                     one.cancel()
-                await asyncio.gather(*others, return_exceptions=True)
+                await asyncio.gather(*beside.tasks, return_exceptions=True)
                 error.add_note(f"the second process ran before operation {at} of:\n  " + "\n  ".join(book.operations))
                 raise
-            if not others:
+            if not beside.tasks:
                 return Explored(len(book.operations), runs)
         runs += 1
         at += 1
