@@ -117,6 +117,8 @@ class Cursor(AsyncIterator[Record | Gap]):
     def add(self, tag: Tag, start: int | None = None) -> None:
         """Reads one more tag from here on, and what it has first, from `start` on: also what another tag gave before.
 
+        An answer that is under way is asked for again, so that none of its records comes before older ones of this tag.
+
         Args:
             start: as of `read`: from 1 on, what is missing is reported; None: what lives.
 
@@ -245,16 +247,17 @@ class Cursor(AsyncIterator[Record | Gap]):
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._asked = ahead[1]
-                return await ahead[2]
+                answer = await ahead[2]
         except ClosedError:
             raise
         except (BokiError, TimeoutError):
             return None
+        return answer if request.added == self._followed.added else None
 
     async def _answer(self, request: Request, query: Query) -> memoryview | None:
         """What answers the request; None if its tags are not those that are read any more."""
         answer = await self._answer_ahead(request)
-        if answer is not None:
+        if answer is not None or request.added != self._followed.added:
             return answer
         if self._follow:
             query = query._replace(wait_ms=0 if self._at_once else limits.FOLLOW_IDLE_MS)
@@ -268,7 +271,7 @@ class Cursor(AsyncIterator[Record | Gap]):
             self._call = None
             if not call.cancel() and not call.cancelled():
                 call.exception()  # raised below, unless who asked was cancelled
-        if call.cancelled():
+        if call.cancelled() or request.added != self._followed.added:
             return None
         self._at_once = self._at_once and not at_once
         return call.result()

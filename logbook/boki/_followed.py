@@ -8,7 +8,7 @@ Rules:
 - `position` never falls, whoever answers: an engine that is behind says less, and is asked for no less than before.
 - What is not taken was not seen: an answer that is lost is asked for again from `position` + 1.
 - A tag that is added is asked for from its own start, and the others from where they were: so its backlog comes first. A record that
-  another tag gave before comes again with it, since what is folded by tag needs it.
+  another tag gave before comes again with it, since what is folded by tag needs it. An answer that was asked for before is not taken.
 - A tag without a start begins at what lives: what was trimmed before the first answer about it is no gap.
 
 Invariant: for each tag, everything at or above its start and below its `next` was given, or lies in a gap that was reported.
@@ -47,6 +47,8 @@ class Request(NamedTuple):
     tags: tuple[FollowedTag, ...]
     rows: tuple[TagRow, ...]
     start: int
+    added: int = 0
+    """How many tags had been added."""
 
 
 class Answer(NamedTuple):
@@ -72,6 +74,9 @@ class Followed:
         self.book: Final = book
         self.position = max(start - 1, 0)
         """Everything at or below it was given, or lies in a gap, but for tags that are `behind`."""
+        self.added = 0
+        """How many tags were added. An answer to a request that knew of fewer may have a record of a tag of which older ones were not
+        asked for: it is not taken."""
         self._tags: dict[int, FollowedTag] = {}
 
     def __len__(self) -> int:
@@ -83,6 +88,7 @@ class Followed:
     def add(self, tag: Tag, number: int, start: int) -> None:
         """Goes on with one more."""
         assert number not in self._tags, f"tag {tag!r} is followed"
+        self.added += 1
         self._tags[number] = FollowedTag(tag, number, start)
 
     def discard(self, number: int) -> None:
@@ -103,7 +109,7 @@ class Followed:
         """What to ask for now."""
         tags = tuple(self._tags.values())
         rows = tuple(TagRow(one.number, one.next, FROM_BEGINNING if one.from_beginning else 0) for one in tags)
-        return Request(tags, rows, min((one.next for one in tags), default=self.position + 1))
+        return Request(tags, rows, min((one.next for one in tags), default=self.position + 1), self.added)
 
     def wanted(self, item: Record | Gap) -> bool:
         """Whether what was taken before is still wanted: a tag may have been given up since."""

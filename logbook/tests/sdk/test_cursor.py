@@ -87,6 +87,26 @@ async def test_it_waits_with_one_request_and_a_change_of_tags_ends_it() -> None:
     assert len(asked) == 2, "one that waited, and one for all that was added in a turn"
 
 
+@pytest.mark.parametrize("turns", range(40))
+async def test_a_tag_that_is_added_while_an_answer_arrives_begins_with_its_oldest_record(turns: int) -> None:
+    """The answer to what was asked before has a record of both tags; an older one of the added tag was not asked for."""
+    async with MemoryCluster() as cluster:
+        book = (await cluster.connect()).book("b")
+        cursor = book.read(tags=["a"], follow=True)
+        waiting = asyncio.ensure_future(anext(cursor))
+        await book.append(b"b", tags=["b"])
+        ticket = book.submit(b"both", tags=["a", "b"])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_given = waiting.done() or cursor.ready
+        cursor.add("b", 1)
+        await ticket
+        found = [(await waiting).data]
+        while found[-1] != b"both" or len(found) < 2:
+            found.append((await anext(cursor)).data)
+        assert found == ([b"both", b"b", b"both"] if is_given else [b"b", b"both"])
+
+
 async def test_an_engine_keeps_one_request_of_a_cursor(memory: MemoryCluster) -> None:
     book = (await memory.connect()).book("b")
     cursor = book.read(tags=["a"], follow=True)

@@ -2,8 +2,8 @@
 
 A log of records and trims; two engines that apply it at their own pace; answers of one record that arrive, or are lost with the
 connection; tags that are added on the way. Always: no record of a tag at or below the position is missing without a gap of one of
-its tags, none comes twice (but with a tag that was added), no gap of a tag twice, none for what was looked at, and the position never
-falls. Variants with a rule left out are found out.
+its tags, none comes twice (but with a tag that was added), none before an older one of a tag, no gap of a tag twice, none for what was
+looked at, and the position never falls. Variants with a rule left out are found out.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Rules(NamedTuple):
     looked: bool = True
     reported_once: bool = True
     backlog: bool = True
+    asked_again: bool = True
 
 
 class Engine(NamedTuple):
@@ -160,15 +161,19 @@ def moves(world: World, rules: Rules, *, consistency_any: bool, forget: bool, bo
             yield f"engine {engine} applies", moved
     followed = cursor_of(world, rules)
     covered = world.engines[world.on]
+    flight: tuple[Any, ...] | None
+    if world.adds_left and length > 1:
+        added = cursor_of(world, rules)
+        added.add("b", tag_id("b"), 2 if rules.backlog else world.position + 1)
+        flight = world.flight
+        is_kept = not rules.asked_again and flight is not None and flight[0] == "answer"
+        flight = (*flight, "without b") if is_kept and flight is not None else None
+        yield "add b", world._replace(tags=rows_of(added), adds_left=0, flight=flight)
     if world.flight is None:
-        if world.adds_left and length > 1:
-            added = cursor_of(world, rules)
-            added.add("b", tag_id("b"), 2 if rules.backlog else world.position + 1)
-            yield "add b", world._replace(tags=rows_of(added), adds_left=0)
         if consistency_any or covered >= world.token:
             request = followed.request()
             found, more, gaps = page(world, request.rows, request.start, request.start, rules)
-            flight: tuple[Any, ...] = ("answer", request.start, found, more, gaps, covered, 0)
+            flight = ("answer", request.start, found, more, gaps, covered, 0)
             if not found and not gaps:
                 flight = ("parked", request.rows, request.start, max(request.start, covered + 1), 0)
             yield "ask", world._replace(flight=flight)
@@ -190,11 +195,13 @@ def moves(world: World, rules: Rules, *, consistency_any: bool, forget: bool, bo
 
 
 def arrived(world: World, followed: Broken, rules: Rules, *, consistency_any: bool) -> Any:
-    _, start, found, more, gaps, covered, looked = world.flight
+    _, start, found, more, gaps, covered, looked, *without = world.flight
     if any(gap.first < looked for gap in gaps):
         return "a gap for what was looked at"
     records = [Record(seqnum, tuple(world.log[seqnum - 1][1]), b"", None, "book", 0) for seqnum in found]
     request = followed.request()
+    if without:
+        request = request._replace(tags=request.tags[:-1], rows=request.rows[:-1], start=start)
     assert request.start == start
     answer = Answer(records, gaps, (), more, covered, found[-1] if found else 0)
     items = followed.take(request, answer, END)
@@ -209,6 +216,8 @@ def arrived(world: World, followed: Broken, rules: Rules, *, consistency_any: bo
         elif item.seqnum in given and not (len(world.tags) > 1 and "b" in item.tags and item.seqnum <= world.position):
             return f"record {item.seqnum} twice"
         else:
+            if older := older_missing(world, followed, item, given, reported):
+                return f"record {item.seqnum} comes before {older}"
             given = (*given, item.seqnum)
     if followed.position < world.position:
         return "the position fell"
@@ -216,6 +225,19 @@ def arrived(world: World, followed: Broken, rules: Rules, *, consistency_any: bo
         tags=rows_of(followed), position=followed.position, given=given, gaps=reported, flight=None,
         token=world.token if consistency_any else max(world.token, covered),
     )  # fmt: skip
+
+
+def older_missing(
+    world: World, followed: Followed, record: Record, given: tuple[int, ...], gaps: tuple[tuple[str, int, int], ...]
+) -> int:
+    """An older record of a tag that was neither given nor lies in a gap of the tag; 0 without one."""
+    for tag in followed.tags:
+        for seqnum in range(2, record.seqnum if tag in record.tags else 2):
+            kind, tags, *_ = world.log[seqnum - 1]
+            missing = kind == "record" and str(tag) in tags and seqnum not in given
+            if missing and not any(one == tag and first <= seqnum <= last for one, first, last in gaps):
+                return seqnum
+    return 0
 
 
 def fault(world: World) -> str | None:
@@ -291,6 +313,7 @@ def test_every_short_execution_gives_all_or_reports_a_gap_once(bounds: dict[str,
         (RIGHT._replace(looked=False), {"records": 2, "trims": 1, "books": True}, "looked at"),
         (RIGHT._replace(reported_once=False), {"records": 2, "trims": 1}, " twice"),
         (RIGHT._replace(backlog=False), {"records": 1, "trims": 0, "adds": 1, "tags": "a"}, "is missing"),
+        (RIGHT._replace(asked_again=False), {"records": 2, "trims": 0, "adds": 1, "tags": "a"}, "comes before"),
     ],
     ids=lambda one: "",
 )

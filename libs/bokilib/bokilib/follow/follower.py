@@ -154,14 +154,14 @@ class _FollowedCursor:
         if self._cursor is not None:
             self._cursor.refresh()
 
-    def add(self, tag: str, start: int, deliver: Deliver, *, reopens: bool) -> None:
+    def add(self, tag: str, start: int, deliver: Deliver) -> None:
         """Add a subscription. A cursor that has read a record and not given it may not have asked for older ones of the new stream.
 
         Such a record would be delivered to the new stream first, and the older ones would count as delivered then: a new cursor asks for
         them.
         """
         self.subscriptions.add(tag, start, deliver)
-        if self._cursor is not None and (reopens or self._held or self._cursor.ready):
+        if self._cursor is not None and (self._held or self._cursor.ready):
             assert self._task is not None
             self._task.cancel()
             self._cursor, self._held = None, 0
@@ -329,23 +329,20 @@ class Follower:
         if cursor is not None:
             cursor.refresh()
 
-    def add(self, tag: str, start: int, deliver: Deliver, *, reopens: bool = False) -> None:
+    def add(self, tag: str, start: int, deliver: Deliver) -> None:
         """Follow a stream.
 
         Args:
             tag: of the stream.
             start: the seqnum to read from, at least 1, so that trimmed records are reported as a gap.
             deliver: called in the event loop with each record, gap or error.
-            reopens: open the cursor again in any case, where each of its streams is; else it is if a record waits in it. An answer that
-                is under way may have a record that this stream shares with others. This record is delivered to this stream first then,
-                and the records of this stream before it count as delivered. Streams that share records and begin far back need this.
 
         Raises:
             InvalidArgument: the stream is followed already, or `start` is less than 1.
         """
         cursor = self._by_tag.get(tag) or next((one for one in self._cursors if not one.subscriptions.full), None)
         cursor = cursor or _FollowedCursor(self._log, self._cursor_failed)
-        cursor.add(tag, start, deliver, reopens=reopens)
+        cursor.add(tag, start, deliver)
         self._by_tag[tag] = cursor
         if cursor not in self._cursors:
             self._cursors.append(cursor)

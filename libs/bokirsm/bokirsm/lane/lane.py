@@ -394,7 +394,7 @@ class Lane:
             self._behind[partition] = state.read_to
             state.kept_to = None
         tag = tags.rsm_partition(self._app.name, partition)
-        self._follower.add(tag, read_to + 1, partial(self._saw, partition), reopens=True)
+        self._follower.add(tag, read_to + 1, partial(self._saw, partition))
         if state.fresh.records:
             self._since_s[partition] = asyncio.get_running_loop().time()
         for id, message in state.pending.items():
@@ -735,7 +735,7 @@ class Lane:
         """Read a partition again from a seqnum on."""
         tag = tags.rsm_partition(self._app.name, partition)
         self._follower.discard(tag)
-        self._follower.add(tag, seqnum, partial(self._saw, partition), reopens=True)
+        self._follower.add(tag, seqnum, partial(self._saw, partition))
 
     def _catch_up(self, partition: int) -> None:
         """Deliver what this lane sends to a partition from memory, once the partition was read to where that came from the log."""

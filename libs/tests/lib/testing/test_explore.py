@@ -8,7 +8,7 @@ import gc
 import pytest
 
 import boki
-from boki_common.testing.virtual_time import VirtualTimeLoop
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokilib.ports import BookPort
 from bokilib.testing import UNANSWERED, UNKNOWNS, crash_everywhere, start_anywhere
 
@@ -163,10 +163,10 @@ def test_the_first_process_stops_wholly_while_the_second_one_waits_for_that() ->
         async def beat() -> None:
             while True:
                 await book.submit(b"", tags=["beat"])
-                await asyncio.sleep(0.5)
+                await let_pass(0.5)
 
         beats = asyncio.ensure_future(beat())
-        await asyncio.sleep(0.2)
+        await let_pass(0.2)
         await book.now()
         beats.cancel()
 
@@ -174,7 +174,7 @@ def test_the_first_process_stops_wholly_while_the_second_one_waits_for_that() ->
         seen = None
         while (newest := await book.read_prev("beat", consistency="linearizable")) != seen:
             seen = newest
-            await asyncio.sleep(3)
+            await let_pass(3)
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         explored = runner.run(asyncio.wait_for(start_anywhere(beating, patient), 600))
