@@ -23,6 +23,9 @@ WORKERS ?= auto --maxprocesses 4
 bin := .venv/bin
 stamp := .venv/.up-to-date
 spark_stamp := .venv/.spark-up-to-date
+# Where Python may leave no bytecode beside sources, the suite keeps it in .venv: it starts thousands of processes, and each of them
+# would compile all that it imports.
+bytecode := $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/.venv/bytecode")
 packages := common ledger bookie metalog logbook libs spark gateway sim cli
 
 .PHONY: help
@@ -57,8 +60,8 @@ pipeline: setup java spark ## Flights into books, through Spark, killed and gone
 # `alone` are the tests that measure, or own the machine. pytest exits with 5 where PYTEST leaves nothing of one half to run.
 .PHONY: test
 test: setup lint java spark ## Runs the checks and the whole test suite on all cores; PYTEST="-k name" passes options.
-	@$(bin)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not nightly and not alone" $(PYTEST) || [ $$? -eq 5 ]
-	@$(bin)/python -m pytest -m "alone and not nightly" $(PYTEST) || [ $$? -eq 5 ]
+	@$(bytecode) $(bin)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m "not nightly and not alone" $(PYTEST) || [ $$? -eq 5 ]
+	@$(bytecode) $(bin)/python -m pytest -m "alone and not nightly" $(PYTEST) || [ $$? -eq 5 ]
 
 .PHONY: check
 check: setup ## What to run before a commit: form, imports, types, and a minute of the tests that the change reaches; BASE=main.

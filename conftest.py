@@ -18,6 +18,8 @@
   keeps the interpreter's lock, where no thread of pytest-timeout can run, is ended too.
 - **A test that profiles the interpreter has one to itself** (marker `own_interpreter`): what thousands of tests before it left in
   the process is neither counted nor able to harm it.
+- **The collector does not look through what was collected.** A million objects of test modules stand for the whole run: pytest makes
+  them without the garbage collector, and they are frozen then.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
   `--hypothesis-profile=nightly` looks longer.
 """
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import subprocess
 import sys
@@ -118,6 +121,21 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(
                 "expected BOKI_LOOP=asyncio with BOKI_STALLS, found a loop whose clock cannot be moved"
             )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects without the garbage collector, and keeps from it what stands then.
+
+    It would look through a growing heap sixty times, ten of thirty seconds, and through all of it again during tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_report_header() -> str:
