@@ -138,9 +138,12 @@ def test_a_server_gives_back_the_memory_that_it_does_not_need(monkeypatch: pytes
 
 @pytest.fixture
 def _collector_restored() -> Iterator[None]:
+    """Thaws what the run has frozen, and leaves it frozen to the tests that follow."""
     thresholds = gc.get_threshold()
-    yield
     gc.unfreeze()
+    assert gc.get_freeze_count() == 0
+    yield
+    gc.freeze()
     gc.set_threshold(*thresholds)
 
 
