@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
 
 import msgspec
 
-from boki.testing._model import TERM, Answer, Append, Model, Outcome, Stored
+from boki.testing._model import ALL, TERM, Answer, Append, Model, Outcome, Stored
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.answers import AnswerRow, encode_answers
@@ -24,7 +24,7 @@ from boki_common.engine.read_reply import encode_read_reply, encode_records
 from boki_common.engine.reads_together import decode_reads
 from boki_common.engine.tag_reads import FROM_BEGINNING, TagRead, TagRow, decode_tag_read
 from boki_common.errors import BokiError, Overloaded, ProtocolError, RecordTooLarge, Trimmed
-from boki_common.ids import Position
+from boki_common.ids import SEQNUM_MAX, Position
 from boki_common.records.record_batch import RUN_NAMED, RUN_VOID, RecordBatch
 from boki_common.runtime.ports import Buffer, Clock
 
@@ -69,6 +69,8 @@ class _Parked:
     """Everything of the range below this was looked at when it was there."""
     tags: TagRead | None = None
     """Of a read of several."""
+    streams: frozenset[int] = frozenset()
+    """What it waits for a record of, once its view is reached: looked at whenever one comes, so that there is none when its time is up."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -170,15 +172,17 @@ class ModelEngine:
         self.frames += 1
         now_ms = self._clock.now_ms()
         rows: list[AnswerRow] = []
+        touched: dict[int, set[int]] = {}
         for item in appends_of(batch):
             known = item.number <= self.model.last(item.book, item.writer)
             row = self._row(item, self.model.append(item, now_ms))
             again = known and row.verdict == wire.Verdict.COMMITTED
+            touched.setdefault(item.book, {ALL}).update(item.tags)
             rows.append(row._replace(flags=wire.ROW_DUPLICATE) if again else row)
         if rows and not self.mute:
             for answers in encode_answers(self._token(), _joined(rows)):
                 peer.push(wire.OP_ANSWERS, answers)
-        self._wake()
+        self._appended(touched)
 
     def _row(self, item: Append, answer: Answer) -> AnswerRow:
         verdict = _VERDICTS[answer.outcome]
@@ -217,9 +221,13 @@ class ModelEngine:
         behind = parked.token.get(LOG, Position(0, 0)) > Position(TERM, model.entries)
         if behind and query.consistency != Consistency.ANY:
             return False
-        found, gaps = self._found(parked)
+        found, gaps = self._found(parked) if not parked.streams or not last else ([], [])
         if not found and not gaps and query.wait_ms and not last and model.position < query.stop - 1:
             parked.looked = max(parked.looked, model.position + 1)
+            if query.stop > SEQNUM_MAX:
+                parked.streams = frozenset(
+                    (query.tag,) if parked.tags is None else (row.tag for row in parked.tags.rows)
+                )
             return False
         page = _clipped(found[: query.max_records], query.max_bytes)
         reply = encode_read_reply(
@@ -285,6 +293,15 @@ class ModelEngine:
             self._token(), model.position, more=False, records=_columns(found), aux=self._aux_of(found)
         )
         peer.respond(request_id, wire.OP_READ_PREV_MANY, *reply)
+
+    def _appended(self, touched: Mapping[int, set[int]]) -> None:
+        """Answers reads that wait, after appends to these streams of books. All others have looked at what is there, and have nothing."""
+        looked = self.model.position + 1
+        for parked in list(self._parked):
+            if parked.streams and parked.streams.isdisjoint(touched.get(parked.query.book, ())):
+                parked.looked = max(parked.looked, looked)
+            elif self._answered(parked):
+                self._unpark(parked)
 
     def _wake(self) -> None:
         for parked in list(self._parked):

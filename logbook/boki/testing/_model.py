@@ -254,11 +254,13 @@ class Model:
         until = max(looked, min(mark, stop))
         if stream == ALL or until > self.floor(book) or (book, stream) in self._marks:
             return until
-        live = [place for place in self._streams.get((book, stream), []) if place >= until]
-        if anew and (stop > self.floor(book) or any(place < stop for place in live)):
+        places = self._streams.get((book, stream), [])
+        dead = bisect_left(places, until)
+        first = places[dead : dead + 1]
+        if anew and (stop > self.floor(book) or any(place < stop for place in first)):
             return until
-        known = newest and (newest < until or len(live) < len(self._streams[book, stream]))
-        return until if known else max(until, min([self.floor(book) + 1, stop, *live[:1]]))
+        known = newest and (newest < until or dead)
+        return until if known else max(until, min([self.floor(book) + 1, stop, *first]))
 
     def floor(self, book: int) -> int:
         """The newest record of all streams of the book that were forgotten; 0 when none was."""
