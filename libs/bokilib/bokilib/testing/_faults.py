@@ -16,7 +16,8 @@ Every operation after the death of a process raises `Died`, which is not an Exce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import boki
@@ -27,6 +28,8 @@ FaultKind: TypeAlias = Literal["before", "after", "lost", "never", "refused", "u
 
 SILENCE_S: Final = 10.0
 """Seconds after an unanswered append at which its process dies at the latest: longer than the waits of the programs under test."""
+NAMED: Final = 4
+"""Items of a list (tags, reads, expectations) that the text of an operation names. It counts the rest."""
 
 
 class Died(BaseException):
@@ -160,7 +163,7 @@ class FaultyBook:
 
     def submit(self, data: bytes, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> TicketPort:
         self.appends.append(len(self.operations))
-        kind = self._count(f"append to {list(tags)} expecting {dict(expect or {})}")
+        kind = self._count(f"append to {_listed(tags)} expecting {_listed(expect or {})}")
         if kind == "unanswered":
             assert self._fault is not None
             self._last = self._fault.at + self._fault.later
@@ -196,14 +199,14 @@ class FaultyBook:
         self, queries: Sequence[tuple[Tag | None, int | None]], *, consistency: ConsistencyName = "session"
     ) -> list[boki.Record | None]:
         reading = self._book.read_prev_many(queries, consistency=consistency)
-        result: list[boki.Record | None] = await self._do(f"read_prev_many {list(queries)}", reading)
+        result: list[boki.Record | None] = await self._do(f"read_prev_many {_listed(queries)}", reading)
         return result
 
     async def read_since(
         self, seen: Mapping[Tag, int], *, at_most: int | None = None, consistency: ConsistencyName = "session"
     ) -> boki.Since:
         reading = self._book.read_since(seen, at_most=at_most, consistency=consistency)
-        result: boki.Since = await self._do(f"read_since {dict(seen)}", reading)
+        result: boki.Since = await self._do(f"read_since {_listed(seen)}", reading)
         return result
 
     @overload
@@ -227,15 +230,25 @@ class FaultyBook:
     ) -> RecordsPort | CursorPort:
         if tags is not None:
             cursor = self._book.read(tags=tags, start=start, stop=stop, follow=follow)
-            return _FaultyCursor(self, f"read {list(tags)}", cursor)
+            return _FaultyCursor(self, f"read {_listed(tags)}", cursor)
         return _FaultyRecords(self, f"read {tag}", self._book.read(tag, start=start, stop=stop, follow=follow))
 
     async def trim(self, pairs: Sequence[tuple[Tag | None, int]], *, forget: bool = False) -> None:
-        await self._do(f"trim {list(pairs)}{' and forget' if forget else ''}", self._book.trim(pairs, forget=forget))
+        await self._do(f"trim {_listed(pairs)}{' and forget' if forget else ''}", self._book.trim(pairs, forget=forget))
 
     async def set_aux_data(self, seqnum: int, data: bytes) -> bool:
         result: bool = await self._do(f"set_aux_data {seqnum}", self._book.set_aux_data(seqnum, data))
         return result
+
+
+def _listed(items: Collection[object]) -> str:
+    """Return the text of a list or mapping, of which only the first items are named if it is long."""
+    named = list(islice(items, NAMED))
+    rest = f"… and {len(items) - NAMED} more" if len(items) > NAMED else ""
+    if isinstance(items, Mapping):
+        texts = [f"{key!r}: {items[key]!r}" for key in named]
+        return "{" + ", ".join([*texts, *([rest] if rest else [])]) + "}"
+    return "[" + ", ".join([*map(repr, named), *([rest] if rest else [])]) + "]"
 
 
 def _refusal(what: str) -> Unreachable:

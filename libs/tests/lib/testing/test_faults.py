@@ -44,6 +44,23 @@ async def test_without_a_fault_it_is_the_book(book: boki.Book) -> None:
     assert faulty.appends == [0]
 
 
+async def test_long_lists_are_counted_in_the_texts_of_operations(book: boki.Book) -> None:
+    faulty, tags = FaultyBook(book), [f"partition/{number}" for number in range(64)]
+    seqnum = await faulty.submit(b"1", tags=tags, expect=dict.fromkeys(tags[:3]))
+    await faulty.submit(b"2", tags=tags[:4], expect=dict.fromkeys(tags, seqnum))
+    await faulty.read_prev_many([(tag, None) for tag in tags])
+    await faulty.read_since(dict.fromkeys(tags, 0))
+    await anext(aiter(faulty.read(tags=tags, start=1)))
+    await faulty.trim([(tag, 1) for tag in tags])
+    first, second, *others = faulty.operations
+    assert first == (
+        "append to ['partition/0', 'partition/1', 'partition/2', 'partition/3', … and 60 more] "
+        "expecting {'partition/0': None, 'partition/1': None, 'partition/2': None}"
+    )
+    assert "['partition/0', 'partition/1', 'partition/2', 'partition/3'] expecting" in second
+    assert all("… and 60 more" in what and len(what) < 250 for what in (second, *others)), faulty.operations
+
+
 @pytest.mark.parametrize("at", range(7))
 @pytest.mark.parametrize("kind", ["before", "after"])
 async def test_who_died_does_nothing_any_more(book: boki.Book, at: int, kind: FaultKind) -> None:
