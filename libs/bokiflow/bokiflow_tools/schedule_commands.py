@@ -13,7 +13,6 @@ import click
 from boki_cli import exit_codes
 from boki_cli.options import (
     BOOK,
-    CHECK,
     CommandGroup,
     Invocation,
     command,
@@ -54,7 +53,11 @@ def _register_schedules(group: CommandGroup) -> None:
     @command(group, "schedules", writes=False, client=True, short_help="List schedules.")
     @BOOK
     @GROUP
-    @CHECK
+    @click.option(
+        "--check",
+        is_flag=True,
+        help="Exit code 1 if there are no schedules, or one is overdue, has an error, or its newest firing failed or is blocked.",
+    )
     def schedules(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
         """List schedules.
 

@@ -486,6 +486,8 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, mon
     )
     nothing = run("schedules", "--book", "plan", "--check")
     assert nothing == (1, "", "There are no schedules of the book 'plan'.\n")
+    described = " ".join(run("schedules", "--help").out.split())
+    assert "--check Exit code 1 if there are no schedules, or one is overdue, has an error," in described
     (ran,) = lines(run("schedule", "run", "nightly", "--book", "plans", "--json"))
     assert (ran["name"], ran["group"]) == ("nightly", "office") and str(ran["id"]).startswith("schedule/nightly/")
     assert "report('sales')" in run("show", str(ran["id"]), "--book", "plans").out.replace('"', "'")
