@@ -125,8 +125,7 @@ class Shop:
         async def handle(message: Message[Order], tx: Transaction) -> None:
             order = message.body
             await go_wrong(order.wrong, "handler")
-            left = await tx["stock"].get(order.item, 0)
-            assert isinstance(left, int)
+            left = await tx["stock"].get(order.item, 0, type=int)
             in_stock = left >= order.count
             if in_stock:
                 tx["stock"].inc(order.item, -order.count)

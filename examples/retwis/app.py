@@ -128,8 +128,7 @@ class Retwis:
         """Return the newest posts in a user's timeline, or in the global one for None; list and posts are one snapshot."""
         listing = TIMELINE if id is None else user(id)
         async with self.store.snapshot(of=[listing]) as then:
-            listed = await then.get(listing, "posts", [])
-            ids = [str(one) for one in cast("list[str]", listed)[-SHOWN:]]
+            ids = (await then.get(listing, "posts", [], type=list[str]))[-SHOWN:]
             found = await then.values([post(one) for one in reversed(ids)])
         assert None not in found, f"a timeline lists posts that do not exist: {ids}"
         return [one for one in found if one is not None]

@@ -81,10 +81,9 @@ class RetwisClient:
     async def _some_user(self, number: int | None = None) -> str | None:
         """Return the id of a user, random or by number; its registration may have failed. None: there is none yet."""
         try:
-            most = await self._retwis.store.object("next_user_id").get("n", 0)
+            most = await self._retwis.store.object("next_user_id").get("n", 0, type=int)
         except BokiError:
             return None
-        assert isinstance(most, int)
         return f"{1 + (number if number is not None else self._mix.step(10**6).user) % most:08x}" if most else None
 
     async def _step(self, step: MixStep) -> None:

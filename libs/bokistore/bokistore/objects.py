@@ -10,7 +10,7 @@ collection from `create` or `put` until `delete`, and a scan in a serializable t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.unpickled import Unpickled
@@ -61,22 +61,58 @@ class StoreObject(Unpickled):
         """Return the object and the place where it was seen, for tools."""
         return await self._views.one(self.name, at, consistency)
 
+    @overload
     async def get(
         self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
-    ) -> Json:
+    ) -> Json: ...
+
+    @overload
+    async def get(
+        self,
+        path: str = "",
+        default: None = None,
+        *,
+        type: type[T],
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> T | None: ...
+
+    @overload
+    async def get(
+        self,
+        path: str,
+        default: T,
+        *,
+        type: type[T],
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> T: ...
+
+    async def get(
+        self,
+        path: str = "",
+        default: Any = None,
+        *,
+        type: type[Any] | None = None,
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> Any:
         """Return a copy of the value at a path, or the default.
 
         Args:
             path: dotted keys, for example "a.b.0".
             default: returned where the path leads nowhere.
+            type: what the value must be, such as `int`, `list[str]` or a dataclass; default: any JSON. If the default is None, null is
+                returned as None.
             at: a seqnum to read at; default: now.
             consistency: as in `boki.Book.read_next`.
 
         Raises:
             Trimmed: what the object was at `at` is no longer kept; it is kept from `error.mark` on.
             InvalidArgument: the path is not valid.
+            NotEncodable: the value does not fit `type`.
         """
-        return value_at(await self.view(at, consistency), path, default)
+        return value_at(await self.view(at, consistency), path, default, type)
 
     async def value(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> JsonObject | None:
         """Return a copy of the whole object, or None if it does not exist. Arguments as for `get`."""

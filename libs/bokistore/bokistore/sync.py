@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 import boki
 import bokistore
@@ -52,10 +52,43 @@ class StoreObject(_Face):
         self.name: Final = found.name
         self._object = found
 
+    @overload
     def get(
         self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
-    ) -> Json:
-        return self._book.run(self._object.get(path, default, at=at, consistency=consistency))
+    ) -> Json: ...
+
+    @overload
+    def get(
+        self,
+        path: str = "",
+        default: None = None,
+        *,
+        type: type[T],
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> T | None: ...
+
+    @overload
+    def get(
+        self,
+        path: str,
+        default: T,
+        *,
+        type: type[T],
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> T: ...
+
+    def get(
+        self,
+        path: str = "",
+        default: Any = None,
+        *,
+        type: Any = None,
+        at: int | None = None,
+        consistency: ConsistencyName = "session",
+    ) -> Any:
+        return self._book.run(self._object.get(path, default, type=type, at=at, consistency=consistency))
 
     def value(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> JsonObject | None:
         return self._book.run(self._object.value(at=at, consistency=consistency))
@@ -120,8 +153,17 @@ class Snapshot(_Face):
         self.at: Final = found.at
         self._snapshot = found
 
-    def get(self, name: str, path: str = "", default: Json = None) -> Json:
-        return self._book.run(self._snapshot.get(name, path, default))
+    @overload
+    def get(self, name: str, path: str = "", default: Json = None) -> Json: ...
+
+    @overload
+    def get(self, name: str, path: str = "", default: None = None, *, type: type[T]) -> T | None: ...
+
+    @overload
+    def get(self, name: str, path: str, default: T, *, type: type[T]) -> T: ...
+
+    def get(self, name: str, path: str = "", default: Any = None, *, type: Any = None) -> Any:
+        return self._book.run(self._snapshot.get(name, path, default, type=type))
 
     def value(self, name: str) -> JsonObject | None:
         return self._book.run(self._snapshot.value(name))
@@ -149,8 +191,17 @@ class TxObject(_Face):
         self.delete: Final = found.delete
         self.merge: Final = found.merge
 
-    def get(self, path: str = "", default: Json = None) -> Json:
-        return self._book.run(self._object.get(path, default))
+    @overload
+    def get(self, path: str = "", default: Json = None) -> Json: ...
+
+    @overload
+    def get(self, path: str = "", default: None = None, *, type: type[T]) -> T | None: ...
+
+    @overload
+    def get(self, path: str, default: T, *, type: type[T]) -> T: ...
+
+    def get(self, path: str = "", default: Any = None, *, type: Any = None) -> Any:
+        return self._book.run(self._object.get(path, default, type=type))
 
     def value(self) -> JsonObject | None:
         return self._book.run(self._object.value())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -32,6 +33,37 @@ async def test_all_operations_and_their_results(store: BokiStore, another: Anoth
     assert await x.value() == expected
     assert await (await another()).object("x").value(consistency="linearizable") == expected
     assert await x.get("a.b.c") == [None] and await x.get("l.0") == 1 and await x.get("l.7", "none") == "none"
+
+
+@dataclass
+class Place:
+    shelf: int
+    label: str = "none"
+
+
+async def test_a_value_of_another_type_than_asked_for_raises_with_its_place(store: BokiStore) -> None:
+    x = store.object("x")
+    await x.set("", {"n": 5, "text": "5", "yes": True, "null": None, "l": ["a"], "place": {"shelf": 7}})
+    assert await x.get("n", 0, type=int) == 5 and await x.get("n", 0.5, type=float) == 5.0
+    assert await x.get("l", [], type=list[str]) == ["a"] and await x.get("place", type=Place) == Place(7)
+    assert [await x.get("none", 1, type=int), await x.get("none", type=int), await x.get("null", type=int)] == [
+        1,
+        None,
+        None,
+    ]
+    for path in ("text", "yes", "null", "l"):
+        with pytest.raises(NotEncodable, match=f"object 'x', path '{path}': what is stored is no int") as raised:
+            await x.get(path, 0, type=int)
+        assert (raised.value.object, raised.value.path) == ("x", path)
+    async with store.transaction() as tx:
+        tx["x"].set("n", "six")
+        assert await tx["x"].get("text", type=str) == "5"
+        with pytest.raises(NotEncodable, match="path 'n'"):
+            await tx["x"].get("n", 0, type=int)
+    async with store.snapshot() as then:
+        assert await then.get("y", "n", 7, type=int) == 7
+        with pytest.raises(NotEncodable, match="object 'x', path 'n'"):
+            await then.get("x", "n", 7, type=int)
 
 
 async def test_one_that_cannot_be_done_raises_for_its_caller_and_changes_nothing(store: BokiStore) -> None:

@@ -52,7 +52,7 @@ async def test_objects_and_their_past(cluster: MemoryCluster) -> None:
         assert x.diff(at) == [Change("n", 4, 5)] and len(x.history()) == 12
         assert store.values(["x", "y"])[1] is None
         with store.snapshot(at=at) as then:
-            assert (then.at, then.get("x", "n"), then.values(["x"])[0], then.ids("user")) == (
+            assert (then.at, then.get("x", "n", 0, type=int), then.values(["x"])[0], then.ids("user")) == (
                 at,
                 4,
                 then.value("x"),
@@ -68,13 +68,12 @@ async def test_transactions_of_threads(cluster: MemoryCluster) -> None:
     def script(store: BokiStore) -> None:
         @store.transactional(isolation="snapshot")
         def bump(tx: Transaction, name: str) -> None:
-            found = tx[name].get("n", 0)
-            assert isinstance(found, int)
+            found = tx[name].get("n", 0, type=int)
             tx[name].set("n", found + 1)
 
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(bump, ["x"] * 12))
-        assert store.object("x").get("n") == 12
+        assert store.object("x").get("n", type=int) == 12
 
         def move(tx: Transaction, by: int) -> int:
             assert tx["x"].exists() and tx["y"].value() is None and tx.values(["y"]) == [None]

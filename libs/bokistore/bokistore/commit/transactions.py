@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from boki_common.errors import InvalidArgument
 from bokilib.append.log import Log
@@ -344,9 +344,18 @@ class TxObject:
     def __repr__(self) -> str:
         return f"<bokistore.TxObject {self.name!r}>"
 
-    async def get(self, path: str = "", default: Json = None) -> Json:
-        """Return the value at a path, own writes included, or the default."""
-        return value_at(await self._tx.view(self.name), path, default)
+    @overload
+    async def get(self, path: str = "", default: Json = None) -> Json: ...
+
+    @overload
+    async def get(self, path: str = "", default: None = None, *, type: type[T]) -> T | None: ...
+
+    @overload
+    async def get(self, path: str, default: T, *, type: type[T]) -> T: ...
+
+    async def get(self, path: str = "", default: Any = None, *, type: type[Any] | None = None) -> Any:
+        """Return the value at a path, own writes included, or the default. With `type`, as `StoreObject.get`."""
+        return value_at(await self._tx.view(self.name), path, default, type)
 
     async def value(self) -> JsonObject | None:
         """Return the whole object, or None if it does not exist."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from boki_common.errors import InvalidArgument, Trimmed
 from bokilib.append.log import Log
+from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
 from bokilib.records import tags
-from bokilib.records.codec import Json, JsonObject, copy_json
+from bokilib.records.codec import Json, JsonObject, copy_json, from_json
 from bokistore.model import directory_rules
 from bokistore.model.directory_rules import Directory, Subject, of_bucket
 from bokistore.model.fold import View
@@ -195,10 +196,24 @@ async def _retried(read: Callable[[], Awaitable[T]], at: int | None) -> T:
     raise AssertionError("it returns or raises")
 
 
-def value_at(view: View, path: str, default: Json) -> Json:
-    """Return a copy of the value at a path, or the default."""
+def value_at(view: View, path: str, default: Any, kind: type[Any] | None) -> Any:
+    """Return a copy of the value at a path, of a type if one is given, or the default.
+
+    Null is returned as None where the default is None; otherwise the type must admit it.
+
+    Raises:
+        NotEncodable: the value does not fit the type.
+    """
     found = look(view.content, parse(path))
-    return default if isinstance(found, Missing) else copy_json(found)
+    if isinstance(found, Missing):
+        return default
+    if kind is None or (found is None and default is None):
+        return copy_json(found)
+    try:
+        return from_json(kind, found)
+    except NotEncodable as error:
+        message = f"object {view.name!r}, path {path!r}: {error}"
+        raise NotEncodable(message, **{**error.facts, "object": view.name, "path": path}) from error
 
 
 def whole_value(view: View) -> JsonObject | None:
@@ -225,9 +240,18 @@ class Snapshot:
         self._views = views
         self._had = {view.name: view for view in had}
 
-    async def get(self, name: str, path: str = "", default: Json = None) -> Json:
-        """Return the value at a path of an object, or the default."""
-        return value_at(await self._one(name), path, default)
+    @overload
+    async def get(self, name: str, path: str = "", default: Json = None) -> Json: ...
+
+    @overload
+    async def get(self, name: str, path: str = "", default: None = None, *, type: type[T]) -> T | None: ...
+
+    @overload
+    async def get(self, name: str, path: str, default: T, *, type: type[T]) -> T: ...
+
+    async def get(self, name: str, path: str = "", default: Any = None, *, type: type[Any] | None = None) -> Any:
+        """Return the value at a path of an object, or the default. With `type`, as `StoreObject.get`."""
+        return value_at(await self._one(name), path, default, type)
 
     async def value(self, name: str) -> JsonObject | None:
         """Return an object, or None if it does not exist."""
