@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 import pytest
-from tests.repair.test_auditor import closed_on, lose, members, register
+from tests.repair.conftest import LIMITS, closed_on, lose, members
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, retired
@@ -21,12 +21,11 @@ from boki_common.testing.virtual_time import let_pass
 from boki_ledger.repair.auditor import Auditor
 from boki_ledger.repair.autorecovery import APACHES_LOCKS
 from boki_ledger.repair.drain_rules import Refusal
-from boki_ledger.repair.settings import Mode, RepairLimits
+from boki_ledger.repair.settings import Mode
 from boki_ledger.testing.ledgers import Ledgers
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 
-LIMITS: Final = RepairLimits(bytes_per_s=0, ledgers_at_once=1)
 B1: Final = BookieId("b1")
 
 
@@ -43,19 +42,6 @@ async def state(ledgers: Ledgers) -> str:
 
 async def has_cookie(ledgers: Ledgers) -> bool:
     return await ledgers.store.exists(layout.cookie_path(B1))
-
-
-@pytest.fixture
-async def ledger_id(ledgers: Ledgers) -> int:
-    """Closed, on b1, b2 and b3, of five."""
-    found = await closed_on(ledgers, "b1", "b2", "b3")
-    await register(ledgers, "b1", "b2", "b3", "b4", "b5")
-    return found
-
-
-@pytest.fixture
-def auditor(ledgers: Ledgers) -> Auditor:
-    return ledgers.client.auditor(LIMITS)
 
 
 async def test_copies_move_then_the_bookie_is_retired(ledgers: Ledgers, ledger_id: int, auditor: Auditor) -> None:

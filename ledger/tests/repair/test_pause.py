@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.repair.test_auditor import closed_on, lose, members, register
+from tests.repair.conftest import closed_on, lose, members, register
 
 from boki_common.errors import CorruptData, InvalidArgument
 from boki_common.metadata.memory import Fault

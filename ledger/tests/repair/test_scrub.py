@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.repair.test_auditor import closed_on, lose, register
+from tests.repair.conftest import closed_on, lose, register
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
