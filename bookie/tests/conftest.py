@@ -214,6 +214,15 @@ class World:
         )
         await layout.create_ledger(self.store, ledger_id, encode(metadata))
 
+    async def close_elsewhere(self, ledger_id: int) -> None:
+        """Closes a ledger, and gives the place of its bookie to another, as recovery and repair do."""
+        path = layout.ledger_path(ledger_id)
+        found = await self.store.get(path)
+        closed = dataclasses.replace(
+            decode(found.value), state=LedgerState.CLOSED, last_entry=0, ensembles=((0, (BookieId("elsewhere"),)),)
+        )
+        await self.store.set(path, encode(closed), version=found.version)
+
     def decode(self, frame: bytes) -> Any:
         return decode_request(memoryview(frame)[4:])
 
@@ -330,12 +339,7 @@ class Collected:
 
     async def close_elsewhere(self, ledger_id: int) -> None:
         """Recovery and repair: closed, and all its entries are on another bookie."""
-        path = layout.ledger_path(ledger_id)
-        found = await self.store.get(path)
-        closed = dataclasses.replace(
-            decode(found.value), state=LedgerState.CLOSED, last_entry=0, ensembles=((0, (BookieId("elsewhere"),)),)
-        )
-        await self.store.set(path, encode(closed), version=found.version)
+        await self.world.close_elsewhere(ledger_id)
 
 
 @pytest.fixture

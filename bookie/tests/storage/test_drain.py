@@ -16,10 +16,9 @@ from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.bookie_mark import BookieMark, cancelled, draining, retired
 from boki_common.bookkeeper.bookie_marks import read_mark, write_mark
-from boki_common.bookkeeper.ledger_metadata import LedgerState, decode, encode
+from boki_common.bookkeeper.ledger_metadata import decode
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BadVersion, MetadataUnavailable, WrongDirectory
-from boki_common.ids import BookieId
 from boki_common.runtime.memory_disk import MemoryDisk
 
 Start = Callable[..., Awaitable[Bookie]]
@@ -40,16 +39,6 @@ async def drain(world: Any, bookie: Bookie) -> None:
 
 async def mark_of(world: Any, bookie: Bookie) -> BookieMark:
     return (await read_mark(world.store, bookie.bookie_id)).mark
-
-
-async def close_elsewhere(world: Any, ledger_id: int) -> None:
-    """The ledger is closed, and repair gave its place to another bookie."""
-    path = layout.ledger_path(ledger_id)
-    found = await world.store.get(path)
-    closed = dataclasses.replace(
-        decode(found.value), state=LedgerState.CLOSED, last_entry=0, ensembles=((0, (BookieId("elsewhere"),)),)
-    )
-    await world.store.set(path, encode(closed), version=found.version)
 
 
 @pytest.fixture
@@ -116,7 +105,7 @@ async def test_the_store_is_emptied_on_proof_and_the_mark_says_when(world: Any, 
         await storage.checkpoint()
         await storage.collect_garbage(major=True)
     assert (await mark_of(world, bookie)).ledgers == 2, "they are written still, and name it"
-    await close_elsewhere(world, 1)
+    await world.close_elsewhere(1)
     path = layout.ledger_path(2)
     await world.store.delete(path, version=(await world.store.get(path)).version)
     for _ in range(3):
@@ -132,7 +121,7 @@ async def test_the_store_is_emptied_on_proof_and_the_mark_says_when(world: Any, 
 async def test_a_hold_that_is_left_over_is_overcome_by_a_touch(world: Any, bookie: Bookie) -> None:
     """Whoever gave it can swap no more: its version is gone."""
     storage = storage_of(bookie)
-    await close_elsewhere(world, 1)
+    await world.close_elsewhere(1)
     version = (await world.store.get(layout.ledger_path(1))).version
     assert storage.hold(1, world.key, version) is OK
     await storage.checkpoint()
@@ -151,7 +140,7 @@ async def test_a_hold_that_is_left_over_is_overcome_by_a_touch(world: Any, booki
 
 
 async def test_without_a_drain_what_lies_elsewhere_stays(world: Any, bookie: Bookie) -> None:
-    await close_elsewhere(world, 1)
+    await world.close_elsewhere(1)
     await storage_of(bookie).checkpoint()
     for _ in range(3):
         await storage_of(bookie).collect_garbage(major=True)
@@ -218,7 +207,7 @@ async def test_what_was_salvaged_is_told_and_kept(world: Any, start: Start, book
     await crashed.remove(MARK_NAME)
     salvaged = await start(crashed.reopen(), seed=2, salvage=True, **QUICK)
     for ledger_id in (1, 2):
-        await close_elsewhere(world, ledger_id)
+        await world.close_elsewhere(ledger_id)
     await drain(world, salvaged)
     mark = await mark_of(world, salvaged)
     assert (mark.ledgers, mark.held_for_good, mark.empty, mark.in_limbo) == (2, 2, False, True)

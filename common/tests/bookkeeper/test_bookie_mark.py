@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
 
@@ -24,14 +22,6 @@ from boki_common.bookkeeper.bookie_marks import read_mark, read_marks, write_mar
 from boki_common.errors import BadVersion, CorruptData, InvalidArgument
 from boki_common.metadata.memory import Fault, MemoryStore
 from boki_common.testing.machine import CountingRandom
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[MemoryStore]:
-    made = MemoryStore()
-    await made.start()
-    yield made
-    await made.close()
 
 
 def test_what_follows_what() -> None:

@@ -28,14 +28,6 @@ COUNTED = int.from_bytes(range(16)) - 1
 """The next token of 16 bytes: 0, 1, 2, ..."""
 
 
-@pytest.fixture
-async def store() -> Any:
-    made = MemoryStore()
-    await made.start()
-    yield made
-    await made.close()
-
-
 def nodes(name: str) -> dict[str, bytes]:
     text = (VECTORS / f"zk-{name}.txt").read_text()
     return {path: bytes.fromhex(value) for path, value in re.findall(r"^(/\S*): ([0-9a-f]*)$", text, re.MULTILINE)}

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from boki_common.errors import CorruptData
-from boki_common.metadata.memory import MemoryStore
 from boki_common.metadata.registered import forget, register, registered_path, registrations
+from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
 
 NOBODY = Address("127.0.0.1", 1)
 
 
-@pytest.fixture
-async def store() -> AsyncIterator[MemoryStore]:
-    made = MemoryStore()
-    await made.start()
-    yield made
-    await made.close()
-
-
-async def test_a_role_that_begins_again_at_its_place_is_expected_once(store: MemoryStore) -> None:
+async def test_a_role_that_begins_again_at_its_place_is_expected_once(store: MetadataStore) -> None:
     assert await registrations(store, "engine") == {}
     for _ in range(2):
         await register(store, "engine", host="node", address=NOBODY, free_port=False)
@@ -40,7 +31,7 @@ async def test_a_role_that_begins_again_at_its_place_is_expected_once(store: Mem
     assert len(await registrations(store, "engine")) == 2
 
 
-async def test_on_a_free_port_it_takes_over_from_those_that_are_gone_and_from_no_other(store: MemoryStore) -> None:
+async def test_on_a_free_port_it_takes_over_from_those_that_are_gone_and_from_no_other(store: MetadataStore) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     listening = Address("127.0.0.1", server.sockets[0].getsockname()[1])
     async with server:
@@ -56,7 +47,7 @@ async def test_on_a_free_port_it_takes_over_from_those_that_are_gone_and_from_no
     assert list(await registrations(store, "sequencer")) == ["node/127.0.0.1:4"]
 
 
-async def test_a_value_that_is_no_registration_names_its_path(store: MemoryStore) -> None:
+async def test_a_value_that_is_no_registration_names_its_path(store: MetadataStore) -> None:
     made = await register(store, "engine", host="node", address=NOBODY, free_port=False)
     await store.set(registered_path("engine", made.place), b"[]", version=0)
     with pytest.raises(CorruptData, match="expected a registration in /boki/registered/engine/node%2F127"):
