@@ -117,6 +117,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokirsm/bokirsm_tools/command_parts.py": "libs/tests/rsm/test_commands.py",
     "libs/bokirsm/bokirsm_tools/drawing.py": "libs/tests/rsm/test_page.py",
     "common/boki_common/bookkeeper/bookie_marks.py": "common/tests/bookkeeper/test_bookie_mark.py",
+    "common/boki_common/json_node.py": "common/tests/metadata/test_json_nodes.py",
     "common/boki_common/records/batch_layout.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/records/tag_names.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/engine/answers.py": "common/tests/engine/test_engine_protocol.py",

@@ -23,26 +23,20 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from boki_common.errors import DECODE_FAULTS, CorruptData, InvalidArgument
+from boki_common.errors import InvalidArgument
+from boki_common.json_node import NO_NODE, JsonNode
 
 MARKS: Final = "/boki/bookies"
-VERSION: Final = 1
 LEFT_NAMED: Final = 100
-NO_MARK: Final = -1
-"""The version of a node that is not there."""
 
 ACTIVE: Final = "active"
 DRAINING: Final = "draining"
 RETIRED: Final = "retired"
 
 
-class BookieMark(msgspec.Struct, frozen=True, kw_only=True):
+class BookieMark(JsonNode, frozen=True, kw_only=True):
     """See the module. The fields from `refuses` on are the bookie's own, and are only set while it drains."""
 
-    version: int = VERSION
-    """Of this format."""
-    token: str = ""
-    """Of the write: random, so that the writer recognises it."""
     state: Literal["active", "draining", "retired"] = ACTIVE
     read_only: bool = False
     """A person wants no writes there."""
@@ -61,28 +55,17 @@ class BookieMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenMark(NamedTuple):
-    """A mark and the version of its node; `NO_MARK` if there is none."""
+    """A mark and the version of its node; `NO_NODE` if there is none."""
 
     mark: BookieMark
     version: int
 
 
-UNMARKED: Final = SeenMark(BookieMark(), NO_MARK)
+UNMARKED: Final = SeenMark(BookieMark(), NO_NODE)
 
 
 def mark_path(bookie_id: str) -> str:
     return f"{MARKS}/{bookie_id}"
-
-
-def decode_mark(value: bytes, path: str) -> BookieMark:
-    """Raises CorruptData: no mark, or one of a later version."""
-    try:
-        mark = msgspec.json.decode(value, type=BookieMark)
-    except DECODE_FAULTS as error:
-        raise CorruptData(f"expected the mark of a bookie in {path}, found {value[:100]!r}: {error}") from error
-    if mark.version != VERSION:
-        raise CorruptData(f"expected version {VERSION} of the mark in {path}, found {mark.version}", found=mark.version)
-    return mark
 
 
 def draining(mark: BookieMark, bookie_id: str) -> BookieMark:

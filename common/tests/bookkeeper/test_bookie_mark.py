@@ -7,12 +7,11 @@ import pytest
 
 from boki_common.bookkeeper.bookie_mark import (
     DRAINING,
-    NO_MARK,
+    MARKS,
     RETIRED,
     UNMARKED,
     BookieMark,
     cancelled,
-    decode_mark,
     draining,
     kept_read_only,
     mark_path,
@@ -20,7 +19,9 @@ from boki_common.bookkeeper.bookie_mark import (
 )
 from boki_common.bookkeeper.bookie_marks import read_mark, read_marks, write_mark
 from boki_common.errors import BadVersion, CorruptData, InvalidArgument
+from boki_common.json_node import NO_NODE
 from boki_common.metadata.memory import Fault, MemoryStore
+from boki_common.metadata.store import ensure_path
 from boki_common.testing.machine import CountingRandom
 
 
@@ -44,7 +45,7 @@ def test_a_drain_keeps_the_word_of_a_person_and_nothing_else() -> None:
 
 async def test_a_mark_is_written_at_the_version_that_was_seen(store: MemoryStore) -> None:
     assert await read_mark(store, "b1") == UNMARKED
-    assert UNMARKED.version == NO_MARK
+    assert UNMARKED.version == NO_NODE
     rng = CountingRandom()
     first = await write_mark(store, "b1", draining(BookieMark(), "b1"), seen=UNMARKED, rng=rng)
     assert await read_mark(store, "b1") == first
@@ -71,6 +72,8 @@ async def test_a_lost_answer_is_settled(store: MemoryStore, fault: Fault) -> Non
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"state": "away"}', b'{"version": 2}', b'{"ledgers": "x"}'])
-def test_what_is_no_mark_is_refused(value: bytes) -> None:
-    with pytest.raises(CorruptData, match=mark_path("b1")):
-        decode_mark(value, mark_path("b1"))
+async def test_what_is_no_mark_is_refused(store: MemoryStore, value: bytes) -> None:
+    await ensure_path(store, MARKS)
+    await store.create(mark_path("b1"), value)
+    with pytest.raises(CorruptData, match=f"the mark of a bookie in {mark_path('b1')}"):
+        await read_mark(store, "b1")
