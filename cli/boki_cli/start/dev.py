@@ -10,6 +10,7 @@ Rules:
 - Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
 - One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
 - The gateway has the port of the settings; if that is the usual one and taken (by another `boki dev`), a free one.
+- Nothing is formatted while another process listens at an address that the settings name.
 - New bookies are not formatted on a disk on which they would take no writes; bookies that are there start on any.
 - A sequencer, engine or controller that fails is started again in place, with growing pauses; a bookie that fails ends the process,
   because whatever it met (a full or broken disk) needs a person.
@@ -42,7 +43,7 @@ from boki_cli.wording import size_text
 from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, DiskFull, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
-from boki_common.net.connection import Address
+from boki_common.net.connection import Address, check_free
 from boki_common.runtime import process
 from boki_common.runtime.posix_disk import PosixDisk
 from boki_gateway.settings import DEFAULT_PORT
@@ -217,6 +218,21 @@ def listening(settings: ProcessSettings) -> list[Address]:
     """Where it listens, as far as the settings say it. Raises InvalidArgument."""
     gateway = [settings.gateway.listen] if settings.gateway.listen else []
     return [Address.parse(text) for text in (*settings.listen, *gateway)]
+
+
+async def check_addresses(settings: ProcessSettings) -> None:
+    """Refuse to format a data directory if another process listens where the engine, or a gateway with a port of its own, would.
+
+    Raises:
+        SettingsError: the address is in use, not of this machine, or not permitted.
+    """
+    gateway = settings.gateway
+    if gateway.listen:
+        taken = [Address.parse(gateway.listen)]
+    else:
+        taken = [] if gateway.port in (-1, DEFAULT_PORT) else [Address(FREE_PORT.host, gateway.port)]
+    for address in (*map(Address.parse, settings.listen or (LISTEN,)), *taken):
+        await check_free(address)
 
 
 def bookies_there(data: Path) -> int:

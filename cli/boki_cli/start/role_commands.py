@@ -163,6 +163,7 @@ def dev(
     async def main(stop: asyncio.Event) -> int:
         watch_stdin(stop, wanted=stop_with_stdin)
         await guard(settings, all_roles.listening(settings))
+        await all_roles.check_addresses(settings)
         await all_roles.check_space(settings, new=new)
         await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
         return exit_codes.OK

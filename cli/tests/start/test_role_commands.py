@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from boki_cli.testing.commands import Outcome, RunCommandLine
+    from boki_cli.start import dev
+from boki_cli.start import dev
+from boki_cli.testing.commands import Outcome, RunCommandLine
 
 
 @pytest.fixture
@@ -40,8 +42,11 @@ def test_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int
 
 
 def test_dev_on_a_port_in_use(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
-    done = run_boki("dev", "--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{taken_port}")
-    refused(done, 2, f"cannot listen on 127.0.0.1:{taken_port}: Address already in use")
+    data, taken = tmp_path / "data", f"127.0.0.1:{taken_port}"
+    for where in (("--listen", taken), ("--listen", "127.0.0.1:0", "--gateway-port", str(taken_port))):
+        done = run_boki("dev", "--data", str(data), *where)
+        refused(done, 2, f"cannot listen on {taken}: Address already in use", "choose another port")
+        assert not list(data.iterdir()), "nothing is formatted"
 
 
 @pytest.mark.parametrize("role", ["sequencer", "engine", "bookie", "dev"])
@@ -205,7 +210,13 @@ def test_a_data_folder_without_a_name_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dev_offers_the_ways_out_that_texts_name(run_boki: RunCommandLine, tmp_path: Path, taken_port: int) -> None:
+def test_dev_offers_the_ways_out_that_texts_name(
+    run_boki: RunCommandLine, tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(_: object) -> None:
+        """The port was free when `boki dev` looked, and was taken after that."""
+
+    monkeypatch.setattr(dev, "check_addresses", nothing)
     listen = ("--listen", f"127.0.0.1:{taken_port}")
     data = tmp_path / "data"
     assert run_boki("dev", "--data", str(data), *listen).code == 2  # bookie-1 was formatted by then

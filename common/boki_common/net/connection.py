@@ -477,6 +477,24 @@ class _UntilFirstFrame:
         self._handler.connection_lost(error)
 
 
+async def check_free(address: Address) -> None:
+    """Check that a server could listen at an address now. Nothing listens there afterwards; a port 0, which takes a free one, is free.
+
+    Raises:
+        SettingsError: as `FrameServer.start`.
+    """
+    try:
+        if address.path:
+            await _refuse_live_socket(address)
+        elif address.port:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(asyncio.Protocol, address.host, address.port, start_serving=False)
+            server.close()
+            await server.wait_closed()
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
+
+
 async def _refuse_live_socket(address: Address) -> None:
     """asyncio replaces an existing socket file without asking: make sure that nobody serves it."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from boki_common.errors import BokiError, ConnectionLost, InvalidArgument, ProtocolError, SettingsError, Unreachable
-from boki_common.net.connection import EARLY_WRITE_BYTES, Address, FrameConnection, FrameServer, connect
+from boki_common.net.connection import EARLY_WRITE_BYTES, Address, FrameConnection, FrameServer, check_free, connect
 from boki_common.net.frames import prefix
 
 
@@ -48,6 +48,21 @@ class Echo(Collector):
 @pytest.fixture(params=["tcp", "unix"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     return Address("127.0.0.1", 0) if request.param == "tcp" else Address("", 0, str(tmp_path / "socket"))
+
+
+async def test_an_address_is_free_until_a_server_listens_there(address: Address) -> None:
+    await check_free(address)
+    server = await FrameServer.start(address, Echo)
+    with pytest.raises(
+        SettingsError, match=f"cannot listen on .*{server.address.port or server.address.path}: Address already in use"
+    ):
+        await check_free(server.address)
+    await server.close()
+    for _ in range(2):
+        await check_free(server.address)
+    await (await FrameServer.start(server.address, Echo)).close()
+    with pytest.raises(SettingsError, match="no such address"):
+        await check_free(Address("203.0.113.1", 7))
 
 
 async def test_frames_of_all_sizes_come_back_in_order(address: Address) -> None:
