@@ -44,7 +44,7 @@ def check(invocation: Invocation, folder: Path, metadata: str | None) -> None:
     Each bookie that the metadata knows is looked for, each directory is read as a bookie does when it starts, and each entry of each
     closed ledger must have a copy. The data of entries are not read: `boki log verify` does that once the copy runs.
 
-    The exit code is 1, with the reasons, if the copy cannot be started as it is.
+    The exit code is 1, with the reasons, if the copy cannot be started as it is, or a bookie runs on it: then it is the original.
 
     \b
         boki backup check /backup/2026-11-28

@@ -8,9 +8,9 @@ anything (docs/backup.md). Then
   the copying began is there, and nothing that was not written. That needs one bookie at least of each ack quorum of its last ensemble;
 - ledgers that were made behind the metadata are unknown to it. Their numbers must not be given again: bookies have entries of them.
 
-Checked: each bookie of the metadata is there, with all its directories, would start on them, and is not older than the metadata; each
-entry of each closed ledger, and of the ensembles of an open one that are over, has a copy, and each open one can be recovered. Nothing
-is changed, but that SQLite rolls back a transaction that was copied half-done.
+Checked: no bookie runs on a directory, which then is the original. Each bookie of the metadata is there, with all its directories, would
+start on them, and is not older than the metadata; each entry of each closed ledger, and of the ensembles of an open one that are over, has
+a copy, and each open one can be recovered. Nothing is changed, but that SQLite rolls back a transaction that was copied half-done.
 """
 
 from __future__ import annotations
@@ -103,14 +103,27 @@ class _Directories:
 async def check_backup(folder: Path, metadata: str | None, *, rng: Random, settings: BookieSettings) -> BackupReport:
     """Judge a backup; what is wrong with it is in the report.
 
+    A directory on which a bookie runs, as that of `boki dev`, is no copy.
+
     Args:
         metadata: the URI of a store in which the metadata was restored; None: a SQLite file of the folder.
 
     Raises:
         BokiError: the metadata cannot be read at all.
     """
+    async with _Directories(folder) as directories:
+        used = [disk.describe() for disk in directories.disks if await disk.in_use()]
+        report = await _judge(folder, metadata, directories, rng=rng, settings=settings)
+    report.faults[:0] = [f"a bookie runs on {one}: expected a copy, found the original; copy it first" for one in used]
+    return report
+
+
+async def _judge(
+    folder: Path, metadata: str | None, directories: _Directories, *, rng: Random, settings: BookieSettings
+) -> BackupReport:
+    """Judge a backup, whoever has locked its directories."""
     report = BackupReport()
-    async with _store_of(folder, metadata, report) as store, _Directories(folder) as directories:
+    async with _store_of(folder, metadata, report) as store:
         try:
             report.cluster = await instance_id(store)
         except NoNode:
@@ -280,7 +293,7 @@ async def adopt_backup(folder: Path, metadata: str | None, *, rng: Random, setti
     async with _Directories(folder) as directories:
         for disk in directories.disks:
             await disk.lock()
-        report = await check_backup(folder, metadata, rng=rng, settings=settings)
+        report = await _judge(folder, metadata, directories, rng=rng, settings=settings)
         faults = [
             fault for fault in report.faults if OTHER_CLUSTER not in fault
         ]  # what an adoption that was stopped leaves

@@ -7,6 +7,7 @@ SIGTERM or Ctrl-C, and with an error, its reason and its exit code when the role
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -182,7 +183,7 @@ def _announce_dev(
         if invocation.json:
             announce_role(invocation, "dev", addresses, page, gateway=gateway)
             return
-        click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}")
+        click.echo(f"boki dev listens on {', '.join(map(_url, addresses))}, data in {settings.data}, pid {os.getpid()}")
         click.echo(all_roles.what_it_survives(bookies))
         if gateway:
             click.echo(f"status page and HTTP API are on http://{gateway}/")

@@ -71,6 +71,20 @@ def check(folder: Path, *, command: str = "check", expected: int = 0) -> dict[st
     return found
 
 
+def test_a_directory_on_which_a_bookie_runs_is_no_copy(ended: Path, tmp_path: Path) -> None:
+    shutil.copytree(ended / "third", tmp_path / "data")
+    dev = Dev(tmp_path / "data")
+    try:
+        found = check(tmp_path / "data", expected=1)
+        assert [one for one in found["faults"] if "a bookie runs on" in one and "found the original" in one][1:], found
+        check(tmp_path / "data", command="adopt", expected=4)
+        with boki.sync.connect(dev.url) as client:
+            client.book("orders").append(b"still served")
+    finally:
+        dev.end()
+    assert not [one for one in check(tmp_path / "data")["faults"] if "runs" in one], "it ended"
+
+
 def test_a_whole_copy_is_whole_and_is_not_changed(ended: Path) -> None:
     before = {path: path.read_bytes() for path in (ended / "third").glob("bookie-*/**/*") if path.is_file()}
     found = check(ended / "third")

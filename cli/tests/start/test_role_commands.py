@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from boki_cli.start import dev
-from boki_cli.start import dev
+    from boki_cli.options import Invocation
+from boki_cli.options import Invocation
+from boki_cli.roles import ProcessSettings
+from boki_cli.start import dev, role_commands
 from boki_cli.testing.commands import Outcome, RunCommandLine
 
 
@@ -225,3 +228,10 @@ def test_dev_offers_the_ways_out_that_texts_name(
     refused(run_boki("dev", "--data", str(data), *listen), 4, "start with --replace-lost-disk")
     refused(run_boki("dev", "--data", str(data), "--replace-lost-disk", *listen), 2, "Address already in use")
     assert run_boki("dev", "--data", str(data), "--salvage", *listen).code == 2
+
+
+def test_dev_says_its_pid(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ProcessSettings(data=Path("/data"))
+    role_commands._announce_dev(Invocation(), settings, 1)(["127.0.0.1:7040"], "", "")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"boki dev listens on boki://127.0.0.1:7040, data in /data, pid {os.getpid()}"

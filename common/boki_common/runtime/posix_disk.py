@@ -378,6 +378,21 @@ class PosixDisk:
                 path=str(self._root),
             ) from fault
 
+    async def in_use(self) -> bool:
+        """Return whether a process, this one included, has locked the directory. It need not be writable, and is not locked afterwards."""
+
+        def look() -> bool:
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+            return False
+
+        return await self._call(look, "looking whether it is locked:", self._root)
+
     async def close(self) -> None:
         if self._closed:
             return

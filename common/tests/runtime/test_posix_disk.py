@@ -78,6 +78,18 @@ async def disk(tmp_path: Path) -> AsyncIterator[PosixDisk]:
     await disk.close()
 
 
+async def test_a_directory_is_in_use_while_a_process_has_locked_it(tmp_path: Path) -> None:
+    other = PosixDisk(tmp_path)
+    for _ in range(2):
+        assert not await other.in_use()
+    again = PosixDisk(tmp_path)
+    await again.lock()
+    assert await other.in_use() and await again.in_use()
+    await again.close()
+    assert not await other.in_use()
+    await other.close()
+
+
 async def test_short_writes_are_continued(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
