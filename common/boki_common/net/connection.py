@@ -429,13 +429,18 @@ class FrameServer:
         return cls(address, servers, doorkeeper)
 
     async def close(self) -> None:
-        """Stops listening and ends all connections, also those that were accepted and not made yet. Idempotent."""
+        """Stops listening and ends all connections, also those that were accepted and not made yet. Idempotent.
+
+        A close that is cancelled waits for no connection; nothing listens after it either.
+        """
         self._doorkeeper.close()
-        await self._stop_accepting()
-        for server in self._servers:
-            server.close()
-        for connection in self._connections():
-            connection.close()
+        try:
+            await self._stop_accepting()
+        finally:
+            for server in self._servers:
+                server.close()
+            for connection in self._connections():
+                connection.close()
         try:
             async with asyncio.timeout(limits.CONNECT_TIMEOUT_S):
                 for connection in self._connections():
