@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from boki_common.net.lasting_ports import lasting_port
 from itests.support import java_server
@@ -115,39 +115,48 @@ class CassandraServer(JavaServer):
 
 @contextmanager
 def shared(folder: Path) -> Iterator[int]:
-    """The port of a node of all who name this folder; the first starts it, and ends it after the last. Raises ServerMissing."""
+    """The port of a node of all who name this folder; the first starts it, and ends it after the last. Raises ServerMissing.
+
+    Locks of the system tell who is there, and go with a process that dies: `owner` is locked by the process that started the node, `users`
+    by all that use it, and `lock` while one begins or ends to.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    server = None
-    with _locked(folder):
-        port, count = _users(folder)
-        if not count:
-            server = CassandraServer.start(folder / "node")
-            port = server.port
-        _note(folder, port, count + 1)
-    try:
-        yield port
-    finally:
+    with (folder / "users").open("w") as users, (folder / "owner").open("w") as owner:
+        server = None
         with _locked(folder):
-            port, count = _users(folder)
-            _note(folder, port, count - 1)
-        if server is not None:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while _users(folder)[1] and time.monotonic() < deadline:
-                time.sleep(LOOK_AGAIN_S)
-            server.kill()
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if _take(owner):  # a node whose owner died may run still, on a folder of its own
+                server = CassandraServer.start(folder / f"node-{os.getpid()}")
+                (folder / "port").write_text(str(server.port))
+            port = int((folder / "port").read_text())
+        try:
+            yield port
+        finally:
+            fcntl.flock(users, fcntl.LOCK_UN)
+            if server is not None:
+                _end_unused(folder, users, owner, server)
 
 
-def _users(folder: Path) -> tuple[int, int]:
-    """The port, and how many use it."""
-    file = folder / "users"
-    words = file.read_text().split() if file.exists() else ["0", "0"]
-    return int(words[0]), int(words[1])
+def _end_unused(folder: Path, users: IO[str], owner: IO[str], server: CassandraServer) -> None:
+    """Ends a node once no process uses it, or after a time in which no test should last. None begins to use it meanwhile."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        with _locked(folder):
+            if _take(users) or time.monotonic() > deadline:
+                server.kill()
+                fcntl.flock(users, fcntl.LOCK_UN)
+                fcntl.flock(owner, fcntl.LOCK_UN)
+                return
+        time.sleep(LOOK_AGAIN_S)
 
 
-def _note(folder: Path, port: int, count: int) -> None:
-    made = folder / "users.new"
-    made.write_text(f"{port} {count}")
-    made.rename(folder / "users")
+def _take(file: IO[str]) -> bool:
+    """Lock a file for this process alone, if no other has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
