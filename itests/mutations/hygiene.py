@@ -96,7 +96,20 @@ common common/tests/runtime/test_code_watch.py::test_the_thread_of_a_watch_that_
 a server that closes leaves open what it has just accepted
 common common/tests/net/test_connection.py::test_who_comes_while_a_server_closes_is_closed_too
 -        self._doorkeeper.close()
--        await self._stop_accepting()
+-        try:
+-            await self._stop_accepting()
+-        finally:
++        try:
++            pass
++        finally:
+
+a server whose close is cancelled listens on
+common common/tests/net/test_connection.py::test_a_server_whose_close_is_cancelled_listens_no_more
+-        try:
+-            await self._stop_accepting()
+-        finally:
++        await self._stop_accepting()
++        if True:
 
 a connection that is lost during a question proves that the sequencer is gone
 metalog metalog/tests/sequencer/test_sequencer_watch.py::test_a_connection_that_is_lost_during_a_question_is_no_proof
