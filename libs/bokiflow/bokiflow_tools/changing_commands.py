@@ -111,8 +111,8 @@ async def _start(
     attributes: dict[str, str],
 ) -> int:
     from bokiflow import App, Flow
+    from bokiflow.history.listing import groups
     from bokiflow.runtime.calls import named
-    from bokiflow_tools.listing import groups
     from bokiflow_tools.living import living
 
     async with opened(invocation, book) as log:
@@ -237,7 +237,7 @@ def _register_resume(group: CommandGroup) -> None:
 
 async def _resume_all(invocation: Invocation, book: str, group: str | None, error: str, *, check: bool) -> int:
     from bokiflow import App, Flow
-    from bokiflow_tools.listing import groups_named
+    from bokiflow.history.listing import groups_named
 
     count, waits = 0, list[str]()
     async with opened(invocation, book) as log:
@@ -337,7 +337,7 @@ def _register_gc(group: CommandGroup) -> None:
 
         async def work() -> int:
             from bokiflow import App, Flow, collect
-            from bokiflow_tools.listing import groups_named
+            from bokiflow.history.listing import groups_named
 
             async with opened(invocation, book) as log:
                 names = await groups_named(log, group)

@@ -46,8 +46,8 @@ from bokiflow_tools.schedule_commands import kept_text
 if TYPE_CHECKING:
     from bokiflow import Flow
     from bokiflow.client.results import OnBlocked
+    from bokiflow.history.listing import Before, Listed, Wanted
     from bokiflow.model.flow_events import Ended
-    from bokiflow_tools.listing import Before, Listed, Wanted
     from bokiflow_tools.living import Living
     from bokiflow_tools.timeline import Life
     from bokilib import Log
@@ -118,7 +118,7 @@ def _register_ls(group: CommandGroup) -> None:
             boki flow ls --book shop --status running --since 1h
             boki flow ls --book shop --attribute customer=ann --json
         """
-        from bokiflow_tools.listing import Wanted
+        from bokiflow.history.listing import Wanted
 
         wanted = Wanted(frozenset(statuses), name, _pair(attribute), since_ms, until_ms)
         return process.run_command(
@@ -146,8 +146,8 @@ async def _ls(
     *,
     check: bool,
 ) -> int:
+    from bokiflow.history.listing import groups_named, listing, newest_of, parse_before
     from bokiflow.model.schedule_rules import NAME
-    from bokiflow_tools.listing import groups_named, listing, newest_of, parse_before
     from bokiflow_tools.living import living
 
     place = None if before is None else parse_before(before)

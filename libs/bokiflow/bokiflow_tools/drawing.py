@@ -14,11 +14,11 @@ from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import choice, facts, field, json_block, moment
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.history.instance_state import Status
+from bokiflow.history.listing import Listed, Listing
 from bokiflow.model.delivery_order import start_ms
 from bokiflow.model.flow_events import Started
 from bokiflow.model.outcomes import Failure, Outcome
 from bokiflow.model.stacks import users_stack
-from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
 from bokiflow_tools.timeline import Life
 from bokiflow_tools.wording import (

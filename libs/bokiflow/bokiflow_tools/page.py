@@ -24,8 +24,8 @@ from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
 from bokiflow.history.instance_state import Status
+from bokiflow.history.listing import Wanted, groups, listing, parse_before
 from bokiflow_tools import drawing
-from bokiflow_tools.listing import Wanted, groups, listing, parse_before
 from bokiflow_tools.living import living
 from bokiflow_tools.picture import picture
 from bokiflow_tools.reading import life_of

@@ -285,6 +285,6 @@ def _method(schedules: Schedules, change: Change) -> Callable[[str], Awaitable[N
 
 
 async def _groups(log: Log, group: str | None) -> list[str]:
-    from bokiflow_tools.listing import groups
+    from bokiflow.history.listing import groups
 
     return [group] if group is not None else await groups(log)

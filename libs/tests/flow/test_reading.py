@@ -8,8 +8,8 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import NoSuchWorkflow, Worker
+from bokiflow.history.listing import Wanted, listing
 from bokiflow.runtime import in_workflow
-from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
 from bokiflow_tools.wording import life_facts, life_lines, listed_facts, listed_line
 from bokilib.append.log import Log

@@ -9,10 +9,10 @@ The client runs no workflow itself; `worker.Worker` does, in this process or ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, get_args, overload
 
 import msgspec
 
@@ -29,6 +29,8 @@ from bokiflow.execute.worker_host import WorkerHost
 from bokiflow.history import forks, inspection
 from bokiflow.history.forks import forked
 from bokiflow.history.inspection import BlockedWorkflow, Known, StartedCall
+from bokiflow.history.instance_state import Status
+from bokiflow.history.listing import Wanted, known_workflows
 from bokiflow.model import records
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import digest
@@ -43,6 +45,7 @@ R = TypeVar("R")
 ID_BYTES: Final = 16
 TOKEN_BYTES: Final = 8
 ID_CHARS: Final = 512
+STATUSES: Final[frozenset[Status]] = frozenset(get_args(Status))
 
 
 class Flow:
@@ -268,6 +271,53 @@ class Flow:
     async def blocked(self, error: str = "") -> list[BlockedWorkflow]:
         """Read the blocked workflows of the app. `error` is the class of the error, such as "NonDeterminism"; "" matches any."""
         return [one for one in await inspection.blocked(self.log, self.group) if error in ("", one.error)]
+
+    def list_workflows(
+        self,
+        *,
+        status: Status | Collection[Status] = (),
+        name: str = "",
+        attribute: tuple[str, str] | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[Known, None]:
+        """Read the facts of the workflows of the app, the newest first, as `boki flow ls` lists them.
+
+        The log has indexes by app and by attribute, none by status or name. Without a filter the reads grow with what is taken from the
+        iterator. With "running" and "blocked" alone they grow with what lives and what started within a day; with other filters with
+        what the log has of the app (or of the attribute) up to the last workflow that is taken: a week by default. Each workflow that
+        is listed costs the read of its end, or of its history for its locks.
+
+        The list is read in pages, not as of one moment. A workflow that started more than a day ago, and ends or is rewritten while the
+        list is read, may be missing.
+
+        Args:
+            status: the status to list, or several; by default all.
+            name: the name of the function; "" lists all.
+            attribute: the name and the value of an attribute to list.
+            since_ms: the earliest start, in milliseconds since 1970 UTC, by the clock of the log.
+            until_ms: the end of the range of starts, which is not in it.
+            limit: workflows, at most; None lists all.
+
+        Returns:
+            An iterator that reads as it is asked. It may be left at any time.
+
+        Raises:
+            InvalidArgument: a filter or the limit is not valid.
+        """
+        statuses = frozenset((status,) if isinstance(status, str) else status)
+        if not statuses <= STATUSES:
+            raise InvalidArgument(f"expected some of {sorted(STATUSES)} as status, found {sorted(statuses - STATUSES)}")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidArgument(f"expected a limit of at least 1, or None for all, found {limit!r}")
+        records.check_text("a name", name)
+        if attribute is not None:
+            if not isinstance(attribute, tuple) or len(attribute) != 2:
+                raise InvalidArgument(f"expected an attribute as a pair of its name and value, found {attribute!r:.80}")
+            records.check_attributes(dict([attribute]))
+        wanted = Wanted(statuses, name, attribute, since_ms, until_ms)
+        return known_workflows(self.log, self.group, wanted, limit=limit)
 
     async def find(self, **attribute: str) -> list[str]:
         """Read the ids of workflows that have an attribute, or of all workflows, in the order of their starts."""

@@ -23,7 +23,15 @@ from bokiflow.history.instance_state import (
 from bokiflow.locks import lock_reading
 from bokiflow.model import flow_events as events
 from bokiflow.model import lock_rules
-from bokiflow.model.delivery_order import RecordedEvents, begun, counts_uniques, locks_of, recorded_events, start_ms
+from bokiflow.model.delivery_order import (
+    RecordedEvents,
+    begun,
+    begun_before,
+    counts_uniques,
+    locks_of,
+    recorded_events,
+    start_ms,
+)
 from bokiflow.model.flow_events import (
     PICKER,
     AnyFlowEvent,
@@ -136,7 +144,7 @@ class Known(NamedTuple):
     Attributes:
         started_ms: when it started, in milliseconds since 1970 UTC, by the clock of the log.
         ended_ms: when it ended; None if it runs or is blocked.
-        outcome: its outcome, without frames of Boki's own code; None if it has not ended.
+        outcome: its outcome, without frames of Boki's own code; None if it has not ended, and in a list if it is not kept any more.
         blocked: why it is blocked, without such frames; "" if it is not.
         waits_for: the locks that it waits for, and the workflows that hold them.
         holds: the names of the locks that it holds.
@@ -490,15 +498,25 @@ async def known(log: Log, id: str) -> Known | None:
         return None
     ended = await outcome_of(log, id, state)
     if ended is not None and ended.group:
-        times, outcome = (ended.began_ms, ended.at_ms), with_users_stack(ended.outcome)
-        return Known(id, ended.name, status_of(ended), "", *times, ended.attributes, ended.parent, outcome)
+        return await _known(log, begun_before(ended), state, ended.outcome)
     began = await first(log, id)
-    if began is None:
-        return None
-    _, started = began
-    waits_for, holds = ((), ()) if ended is not None else await _locks(log, id)
+    return None if began is None else await _known(log, began[1], state, None if ended is None else ended.outcome)
+
+
+async def known_of(log: Log, started: Started, state: InstanceState) -> Known:
+    """Return a workflow of a list as people see it, from its start and its state; without an outcome that is not kept any more."""
+    try:
+        ended = await outcome_of(log, started.id, state)
+    except ResultExpired:
+        ended = None
+    return await _known(log, started, state, None if ended is None else ended.outcome)
+
+
+async def _known(log: Log, started: Started, state: InstanceState, outcome: Outcome | None) -> Known:
+    ended = state.ended
+    waits_for, holds = ((), ()) if ended is not None else await _locks(log, started.id)
     return Known(
-        id,
+        started.id,
         started.name,
         status_of(ended, state.blocked),
         state.owner,
@@ -506,7 +524,7 @@ async def known(log: Log, id: str) -> Known | None:
         None if ended is None else ended.at_ms,
         started.attributes,
         started.parent,
-        None if ended is None else with_users_stack(ended.outcome),
+        None if outcome is None else with_users_stack(outcome),
         users_stack(state.blocked),
         waits_for,
         holds,

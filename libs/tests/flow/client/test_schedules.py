@@ -21,6 +21,7 @@ from bokiflow.client import schedules
 from bokiflow.client.schedules import Schedule
 from bokiflow.execute.record_builder import RecordBuilder
 from bokiflow.execute.worker_host import WorkerHost
+from bokiflow.history.listing import Wanted, listing
 from bokiflow.model import cron
 from bokiflow.model.cron import Missed
 from bokiflow.model.flow_events import PICKER, Emitted, Ended, Invoked, Started
@@ -36,7 +37,6 @@ from bokiflow.model.schedule_rules import (
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.testing import LoopClock, in_virtual_time
-from bokiflow_tools.listing import Wanted, listing
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags

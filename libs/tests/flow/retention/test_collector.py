@@ -16,6 +16,7 @@ from boki_common.metrics import Metrics
 from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker
 from bokiflow.errors import WorkflowStuck
 from bokiflow.history import inspection
+from bokiflow.history.listing import Wanted, listing
 from bokiflow.model.flow_events import PICKER, Signalled
 from bokiflow.model.history_fold import encode
 from bokiflow.model.records import InstanceStreams, send
@@ -23,7 +24,6 @@ from bokiflow.retention import collector as collecting
 from bokiflow.retention.collect_rules import Histories
 from bokiflow.retention.collector import Collected, Collector
 from bokiflow.worker.takeover import record_blocked
-from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
 from bokilib.append.log import Log
 from bokilib.ports import BookPort

@@ -9,13 +9,15 @@ checkpoint of its partition.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow.history import inspection
+from bokiflow.history.inspection import Known
 from bokiflow.history.instance_state import InstanceState, Status, status_of
 from bokiflow.model.delivery_order import begun, begun_before, start_ms
 from bokiflow.model.flow_events import (
@@ -36,6 +38,9 @@ from bokilib.records import tags
 MOST: Final = 100_000
 """Records read for one page, at most."""
 CHUNK: Final = 256
+PAGE: Final = 100
+"""Workflows of a list whose facts are read at once."""
+UNFINISHED: Final[frozenset[Status]] = frozenset({"running", "blocked"})
 AT_DIGITS: Final = 9
 
 
@@ -167,6 +172,28 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None
     return Listing(found, Before(below))
 
 
+async def known_workflows(
+    log: Log, group: str, wanted: Wanted, *, limit: int | None = None
+) -> AsyncGenerator[Known, None]:
+    """Yield the workflows of a group, newest first, each as people see it.
+
+    Args:
+        log: the log of the book.
+        group: the app.
+        wanted: the filters.
+        limit: workflows, at most; None yields all.
+    """
+    await log.book.now(consistency="linearizable")
+    before, left = None, limit
+    while left is None or left > 0:
+        page = await listing(log, group, wanted, before=before, limit=PAGE if left is None else min(left, PAGE))
+        for one in await asyncio.gather(*(inspection.known_of(log, row.started, row.held) for row in page.rows)):
+            yield one
+        before, left = page.before, None if left is None else left - len(page.rows)
+        if before is None:
+            return
+
+
 def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str, Listed]], Before | None]:
     """Merge pages of several groups into one.
 
@@ -183,9 +210,14 @@ def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str,
 
 
 def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
-    """Return the streams that mention the workflows of a partition; the first of them has the starts."""
+    """Return the streams that mention the wanted workflows of a partition; the first of them has the starts.
+
+    Workflows that may still run are all in the first stream, which has a day of starts; the week of ends is not read for them.
+    """
     if wanted.attribute is not None:
         return [tags.flow_attribute(partition, *wanted.attribute)]
+    if wanted.statuses and wanted.statuses <= UNFINISHED:
+        return [tags.flow_part(group, partition)]
     return [tags.flow_part(group, partition), tags.flow_done(group, partition)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Flow
 from bokiflow.history import inspection
 from bokiflow.history.instance_state import InstanceState
-from bokiflow.model.flow_events import PartitionCheckpoint, Started
-from bokiflow_tools.listing import (
+from bokiflow.history.listing import (
+    PAGE,
     Before,
     Listed,
     Listing,
@@ -24,9 +25,13 @@ from bokiflow_tools.listing import (
     newest_of,
     parse_before,
 )
+from bokiflow.model.delivery_order import end_of
+from bokiflow.model.flow_events import PartitionCheckpoint, Started
+from bokiflow.model.outcomes import Outcome
 from bokilib.append.log import Log
 from bokilib.records import tags
 from bokilib.records.contribution import Contribution
+from bokilib.testing import FaultyBook
 from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
@@ -186,3 +191,85 @@ async def test_what_began_long_ago_is_listed_by_a_newer_record(cluster: MemoryCl
     assert found.rows[1].started.args is None and found.rows[1].started.attributes == {"who": "b"}
     await log.append(Contribution((tags.flow_part("shop", checkpoint.partition),), {}, (checkpoint,)))
     assert ids(await listing(log, "shop", Wanted())) == ["waits", "b", "a"], "each once"
+
+
+async def test_a_program_lists_workflows_with_their_facts(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(1), id="good", attributes={"who": "bob"})).result()
+        with pytest.raises(ValueError, match="no"):
+            await (await worker.start(shop.fail.call("no"), id="bad", attributes={"who": "ann"})).result()
+        await worker.start(shop.wait.call(1), id="waits", attributes={"who": "ann"})
+        flow = worker.flow
+
+        async def some(**wanted: Any) -> list[str]:
+            found = [one async for one in flow.list_workflows(**wanted)]
+            assert found == [await flow.known(one.id) for one in found]
+            return [one.id for one in found]
+
+        assert await some() == ["waits", "bad", "good"]
+        assert await some(limit=2) == ["waits", "bad"]
+        assert await some(status="running") == ["waits"] == await some(status=["running", "blocked"])
+        assert await some(status={"failed", "completed"}) == ["bad", "good"]
+        assert await some(name="steps") == ["good"]
+        assert await some(attribute=("who", "ann")) == ["waits", "bad"]
+        assert await some(attribute=("who", "ann"), status="running") == ["waits"]
+        assert await some(since_ms=2**62) == [] and await some(until_ms=2**62, limit=1) == ["waits"]
+        several: list[dict[str, Any]] = [
+            {"status": "stuck"},
+            {"limit": 0},
+            {"name": b"x"},
+            {"attribute": "who"},
+            {"attribute": ("who", 1)},
+        ]
+        for wrong in several:
+            with pytest.raises(boki.InvalidArgument, match="expected"):
+                flow.list_workflows(**wrong)
+
+
+async def test_a_list_goes_on_where_a_page_ends_and_reads_no_more_than_is_taken(cluster: MemoryCluster) -> None:
+    shop, count = Shop(), 2 * PAGE + 3
+    names = [f"x{number}" for number in range(count)]
+    book = (await cluster.connect()).book("shop")
+    await started(book, shop.app, shop.steps.call(1), names)
+    async with Flow(shop.app, book) as flow:
+        assert [one.id async for one in flow.list_workflows()] == names[::-1]
+        assert [one.id async for one in flow.list_workflows(limit=PAGE + 1)] == names[: -PAGE - 2 : -1]
+        async with aclosing(flow.list_workflows()) as workflows:
+            async for one in workflows:
+                assert one.id == names[-1]
+                break
+
+
+async def test_what_runs_is_listed_without_the_ends(cluster: MemoryCluster, book: boki.Book) -> None:
+    """The stream of ends has a week of workflows: who asks for the stuck ones does not read it."""
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for name in ("a", "b"):
+            await (await worker.start(shop.steps.call(1), id=name)).result()
+        await worker.start(shop.wait.call(1), id="waits")
+    log, streams = Log(book), [tags.flow_part("shop", one) for one in range(tags.PARTITIONS)]
+    position = await book.now(consistency="linearizable")
+    (start, _) = await inspection.first(log, "waits") or (0, None)
+    checkpoint = PartitionCheckpoint("shop", tags.partition_of("waits"), ("waits",), position, (start,))
+    await log.append(Contribution((tags.flow_part("shop", checkpoint.partition),), {}, (checkpoint,)))
+    await book.trim([(stream, position + 1) for stream in streams])
+    read = set[str]()
+
+    class Watched(FaultyBook):
+        async def read_prev_many(self, queries, *, consistency="session"):  # type: ignore[no-untyped-def]
+            read.update(str(tag) for tag, _ in queries)
+            return await super().read_prev_many(queries, consistency=consistency)
+
+    flow = Flow(shop.app, Watched(book))
+    assert [one.id async for one in flow.list_workflows(status=["running", "blocked"])] == ["waits"]
+    ends = {tags.flow_done("shop", one) for one in range(tags.PARTITIONS)}
+    assert read and not read & ends
+    assert [one.id async for one in flow.list_workflows()] == ["waits", "b", "a"] and read >= ends
+
+
+async def test_a_result_that_is_not_kept_hides_no_workflow_of_a_list(log: Log) -> None:
+    start = Started("x", "n", "d", None, 5, group="shop")
+    end = end_of(start, 3, Outcome("large"), 7, ())
+    known = await inspection.known_of(log, start, InstanceState(9, "", end, large=8, newest=end))
+    assert (known.status, known.ended_ms, known.outcome) == ("completed", 7, None)
