@@ -34,10 +34,13 @@ from bokiflow.errors import (
     NoSuchWorkflow,
     NotInWorkflow,
     NotRegistered,
+    OnlyInSteps,
     ResultExpired,
     StepFailed,
     StepInterrupted,
+    UnfitStore,
     WorkflowBlocked,
+    WorkflowStuck,
 )
 from bokiflow.execute.traces import Tracing
 from bokiflow.history.inspection import Done, Known
@@ -62,13 +65,17 @@ from bokiflow.runtime.in_workflow import (
     workflow_id,
 )
 from bokiflow.worker.worker import Worker
+from bokilib.errors import AppendUnknown, AtomicTooLarge, Fenced, NotEncodable, PartlyApplied, WrongBook
 from bokilib.records.codec import Json
 
 __all__ = [
     "App",
+    "AppendUnknown",
+    "AtomicTooLarge",
     "Call",
     "Collected",
     "Done",
+    "Fenced",
     "Firing",
     "Flow",
     "Handle",
@@ -82,8 +89,11 @@ __all__ = [
     "Missed",
     "NoSuchWorkflow",
     "NonDeterminism",
+    "NotEncodable",
     "NotInWorkflow",
     "NotRegistered",
+    "OnlyInSteps",
+    "PartlyApplied",
     "ResultExpired",
     "Retry",
     "Schedule",
@@ -97,10 +107,13 @@ __all__ = [
     "ThreadBodies",
     "Timing",
     "Tracing",
+    "UnfitStore",
     "Worker",
     "Workflow",
     "WorkflowBlocked",
     "WorkflowCancelled",
+    "WorkflowStuck",
+    "WrongBook",
     "as_completed",
     "collect",
     "deprecate_patch",
