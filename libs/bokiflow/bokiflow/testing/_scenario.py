@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
 from inspect import isawaitable
 from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -308,11 +309,31 @@ async def replays_everywhere(app: App, history: bytes) -> int:
 
 
 class LoopClock:
-    """A wall clock that runs with the event loop's time, virtual or real."""
+    """A wall clock that runs with the event loop's time, virtual or real.
+
+    MemoryCluster(clock=LoopClock(start=datetime(2027, 3, 27, 12, tzinfo=UTC)))
+    """
+
+    _zero_ms: int = BEGIN_MS
+
+    def __init__(self, start: datetime | None = None) -> None:
+        """Create a clock.
+
+        Args:
+            start: the time that it is now, with a time zone; by default all clocks of a loop agree, and a loop in virtual time begins at
+                2023-11-14T22:30Z. With it, make the clock in the test, whose loop runs.
+
+        Raises:
+            InvalidArgument: the time has no time zone.
+        """
+        if start is not None:
+            if start.tzinfo is None:
+                raise boki.InvalidArgument(f"expected a start with a time zone, found {start!r}", found=start)
+            self._zero_ms = round((start.timestamp() - asyncio.get_running_loop().time()) * 1_000)
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970 UTC."""
-        return BEGIN_MS + round(asyncio.get_running_loop().time() * 1_000)
+        return self._zero_ms + round(asyncio.get_running_loop().time() * 1_000)
 
     def elapsed_s(self) -> float:
         """Return seconds since a fixed but arbitrary moment."""
