@@ -453,8 +453,11 @@ class Executor:
             self._unexpected(error)
 
     def _unexpected(self, error: BaseException) -> None:
-        """Block the workflow, and log where the error comes from if it may be a defect. Other workflows go on."""
-        if not isinstance(error, BokiError):
+        """Block the workflow, and log where the error comes from if it may be a defect. Other workflows go on.
+
+        The host logs an error that ends a process, since it blocks no workflow.
+        """
+        if isinstance(error, Exception) and not isinstance(error, BokiError):
             text, stack = described(error), stack_of(error)
             log.error("workflow blocked by an unexpected error", id=self.id, error=text, stack=stack)
         self._block(error)

@@ -39,6 +39,7 @@ from bokiflow.tables.errors import TableRefused, TableUnavailable, WriteUnknown
 from bokiflow.tables.schema import ABSENT, KEY, NAME, VERSION, Cell, RowKey, Schema, Stored
 from bokiflow.tables.swap_rules import OP, OUTCOME, Standing, Swap
 from bokilib.pauses import pauses
+from bokilib.stacks import described
 
 try:
     import cassandra
@@ -180,7 +181,7 @@ class CassandraTables:
             session = await chosen.run(cluster.connect)
         except Exception as error:  # a driver that cannot connect raises errors of many classes
             await chosen.run(cluster.shutdown)
-            raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
+            raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {described(error)}") from error
         made = cls(cluster, session, keyspace, chosen, serial, DRIVER_TIMEOUTS * timeout_s)
         copies = replication or {"class": "SimpleStrategy", "replication_factor": 1}
         text = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())

@@ -27,7 +27,7 @@ from bokiflow.worker.worker import Worker
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records import tags
-from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import CRASHES, UNKNOWNS, Died, FaultKind, crash_everywhere, start_anywhere, while_alive
 
 Made: TypeAlias = tuple[App, Call[Any]]
 Make: TypeAlias = Callable[[Log], Made | Awaitable[Made]]
@@ -77,9 +77,13 @@ async def _nothing(_: object) -> None:
 
 
 class _Patient(Worker):
-    """A worker whose lease is longer than any sleep in virtual time."""
+    """A worker whose lease is longer than any sleep in virtual time, and which does not log that its process was killed."""
 
     _lease_most_s: ClassVar[float] = LEASE_S
+
+    def _ends_process(self, id: str, error: BaseException) -> None:
+        if not isinstance(error, Died):
+            super()._ends_process(id, error)
 
 
 class Scenario:

@@ -144,7 +144,6 @@ class Draining:
 
     async def leave(self) -> None:
         """Give up all partitions, once nothing runs here. If the append fails, other workers take over after a lease."""
-        error: BokiError | None = None
         try:
             async with asyncio.timeout(LEAVE_S):
                 for _ in range(ATTEMPTS):
@@ -154,10 +153,9 @@ class Draining:
         except TimeoutError:
             reason = f"no answer within {LEAVE_S:g} s"
         except BokiError as failure:
-            reason, error = "the append failed", failure
+            reason = f"the append failed: {failure!r}"
         log.warning(
             "worker drained: partitions not given up, other workers take them over after a lease",
             worker=self._host.name,
             reason=reason,
-            error=error and repr(error),
         )

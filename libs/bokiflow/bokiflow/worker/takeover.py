@@ -463,7 +463,7 @@ class Takeover:
         return None
 
     def _put_aside(self, id: str, error: Exception, carried_ms: int) -> None:
-        log.warning("a workflow is blocked", id=id, error=str(error))
+        log.warning("a workflow is blocked", id=id, error=str(error) or repr(error))
         self.aside[id] = carried_ms
         self._host.set_aside(id, error)
 

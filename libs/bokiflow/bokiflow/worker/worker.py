@@ -70,6 +70,7 @@ from bokilib.records.arguments import LEASE_MOST_S, check_lease, check_member_na
 from bokilib.records.codec import Json
 from bokilib.records.contribution import Contribution
 from bokilib.retention.checkpoint_rules import RETENTION_MS, Ages
+from bokilib.stacks import described, stack_of
 
 R = TypeVar("R")
 
@@ -685,7 +686,7 @@ class Worker:
                 "workflow failed",
                 id=id,
                 name=ended.name,
-                error=failure.text,
+                error=failure.text or failure.type.rpartition(":")[2],
                 type=failure.type,
                 stack=users_stack(failure.stack),
             )
@@ -703,10 +704,17 @@ class Worker:
         self._remove(id)
         self.spans.end(id)
         if not isinstance(error, Exception):
-            log.warning("a workflow is blocked", id=id, error=str(error))
+            self._ends_process(id, error)
             self.flow.results.failed_all(error)
             return
         self._takeover.blocked(id, error, claim, carried_ms)
+
+    def _ends_process(self, id: str, error: BaseException) -> None:
+        """Log that a workflow stopped here by an error that ends a process, such as SystemExit."""
+        text, stack = described(error), stack_of(error)
+        log.error(
+            "workflow left: an error ends its process, the next worker resumes it", id=id, error=text, stack=stack
+        )
 
     def set_aside(self, id: str, error: Exception) -> None:
         self._blocked_workflows.note_tried(id)

@@ -131,3 +131,23 @@ async def test_a_program_that_opens_a_queue_is_async() -> None:
         assert (await (await Queue.open(Log(book), "mails", str)).stats()).depth == 1
 
     assert (await survives(program, expected="done", check=one_mail)).runs > 10
+
+
+@in_virtual_time
+async def test_deaths_of_processes_are_no_lines_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    async def program(log: Log) -> tuple[App, Call[Any]]:
+        app, store = App("shop"), BokiStore(log)
+
+        @app.workflow
+        async def order() -> None:
+            async def paid(tx: Transaction) -> None:
+                mails = await Queue.open(log, "mails", str)
+                tx["orders"].inc("paid", 1)
+                tx.add(mails.pushed("paid"))
+
+            await bokiflow.transact(store, paid)
+
+        return app, order.call()
+
+    await survives(program, expected=None, second_worker=False)
+    assert not [line for line in capsys.readouterr().err.splitlines() if "Died" in line or "is blocked" in line]

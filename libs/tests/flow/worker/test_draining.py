@@ -679,3 +679,34 @@ async def events(worker: Worker, tag: str) -> list[Any]:
         assert not isinstance(item, boki.Gap)
         found += PICKER.of(item.seqnum, await worker.log.open(item))
     return found
+
+
+@in_virtual_time
+async def test_errors_without_a_text_are_named_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def late() -> None:
+        async with asyncio.timeout(1):
+            await asyncio.Event().wait()
+
+    async def no_answer(*_: Any) -> bool:
+        return await asyncio.Event().wait()
+
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        working(cluster, app, "old", lease_s=LEASE_S) as old,
+    ):
+        with pytest.raises(TimeoutError):
+            await (await old.start(late.call(), id="x")).result()
+        old._takeover._put_aside("y", AssertionError(), 0)
+        monkeypatch.setattr(draining_module, "leave", no_answer)
+        await old.drain()
+    said = capsys.readouterr().err.splitlines()
+    (failed,) = [line for line in said if "workflow failed" in line]
+    (blocked,) = [line for line in said if "a workflow is blocked" in line]
+    (drained,) = [line for line in said if "other workers take them over after a lease" in line]
+    assert " error=TimeoutError " in failed and " error=AssertionError()" in blocked
+    assert "no answer within" in drained and "error=" not in drained
