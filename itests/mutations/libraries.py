@@ -1730,6 +1730,16 @@ bokiflow libs/tests/flow/runtime/test_unique_numbers.py::test_a_step_that_a_patc
 -        key = self._loop.next_unique_key() if self._counts_uniques() else self._loop.next_key()
 +        key = self._loop.next_key()
 
+changes of rows are counted with the steps before them
+bokiflow libs/tests/flow/tables/test_swaps.py::test_a_step_that_a_patch_puts_before_a_change_does_not_change_its_name
+-            return self.started.at_ms, self._derived(self._loop.next_change_key())
++            return self.started.at_ms, self._derived(self._loop.next_key())
+
+changes of rows are named by the time of their call
+bokiflow libs/tests/flow/tables/test_swaps.py::test_a_step_that_a_patch_puts_before_a_change_does_not_change_its_name
+-            return self.started.at_ms, self._derived(self._loop.next_change_key())
++            return self.now_ms, self._derived(self._loop.next_change_key())
+
 unique numbers of older programs are counted by themselves
 bokiflow libs/tests/flow/runtime/test_unique_numbers.py::test_keys_stay_those_of_an_older_program_that_ran_it_in_between
 -        if not self.own_uniques:

@@ -57,8 +57,8 @@ class Started(Event, tag="flow.start", frozen=True):
         due_ms: the time of the firing that a schedule started (forks keep it); 0 for other workflows.
         forked_ms: when a fork was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in the record that starts the
             fork, whose time it is (`delivery_order.begun`), and in checkpoints of older programs.
-        own_uniques: the code may count its calls of `unique` by themselves (`OWN_UNIQUES`), since no older program ran it. A claim
-            repeats it; one of an older program, which may have given away keys of the older kind, does not.
+        own_uniques: the code may count its calls of `unique`, and changes of rows, by themselves (`OWN_UNIQUES`), since no older program
+            ran it. A claim repeats it; one of an older program, which may have given away keys of the older kind, does not.
     """
 
     id: str
@@ -319,8 +319,8 @@ class Patched(Event, tag="flow.patch", frozen=True):
 
 
 OWN_UNIQUES: Final = "unique numbers are counted by themselves"
-"""Patch by which steps that a deploy puts before a call of `unique` do not change its number. Older programs count both together, and
-are blocked by the patch before they give a system another key than the one that it knows."""
+"""Patch by which steps that a deploy puts before a call of `unique`, or before a change of a row, do not change its number or name. Older
+programs count them together, and are blocked by the patch before they give a system another key than the one that it knows."""
 
 
 class Unlocked(Event, tag="flow.unlocked", frozen=True):

@@ -82,11 +82,12 @@ class TaskPath:
         - The task that closes the k-th async generator which task `p` left half-way is `p/closek`.
     - The n-th call in a task (a step, child, timer, receipt of a signal) has the key `path:n`.
     - The n-th unique or random number in a task has the key `path:u<n>`, whatever calls are before it.
+    - The n-th change of a row of a table in a task has the key `path:c<n>`, whatever calls are before it.
         - A task that stands for its maker (that of `asyncio.wait_for` in Python 3.11) shares the name and the counters of its maker.
         - After a restart names begin with `r<run>/`, so no run repeats a name of an earlier one.
     """
 
-    __slots__ = ("calls", "left", "path", "tasks", "uniques")
+    __slots__ = ("calls", "changes", "left", "path", "tasks", "uniques")
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
@@ -94,6 +95,7 @@ class TaskPath:
         self.calls = 0
         self.left = 0
         self.uniques = 0
+        self.changes = 0
 
     @classmethod
     def root(cls, run: int = 0) -> TaskPath:
@@ -119,6 +121,11 @@ class TaskPath:
         """Return the key of the next unique number in this task."""
         self.uniques += 1
         return f"{self.path}:u{self.uniques}"
+
+    def change_key(self) -> str:
+        """Return the key of the next change of a row in this task."""
+        self.changes += 1
+        return f"{self.path}:c{self.changes}"
 
 
 class FlowFuture(asyncio.Future[T]):
@@ -330,6 +337,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def next_unique_key(self) -> str:
         """Return the key of a unique number that the current task asks for."""
         return self._task_path().unique_key()
+
+    def next_change_key(self) -> str:
+        """Return the key of a change of a row that the current task makes."""
+        return self._task_path().change_key()
 
     def _task_path(self) -> TaskPath:
         task = asyncio.current_task(self)

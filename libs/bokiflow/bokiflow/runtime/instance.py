@@ -718,9 +718,14 @@ class Instance:
         key = self._loop.next_unique_key() if self._counts_uniques() else self._loop.next_key()
         return self._derived(key)
 
-    def unique_of_call(self) -> str:
-        """Return a unique number that is counted with the calls, for one that goes with its time, which a step before it changes too."""
-        return self._derived(self._loop.next_key())
+    def change_name(self) -> tuple[int, str]:
+        """Return a time and a unique number that name the next change of a row: the same whatever steps a deploy puts before it.
+
+        A change of an older program goes by the time of its call, and is counted with the calls before it.
+        """
+        if self._counts_uniques():
+            return self.started.at_ms, self._derived(self._loop.next_change_key())
+        return self.now_ms, self._derived(self._loop.next_key())
 
     def _derived(self, key: str) -> str:
         return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{key}".encode())

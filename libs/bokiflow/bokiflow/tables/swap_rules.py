@@ -77,7 +77,7 @@ class Name(NamedTuple):
     Attributes:
         token: the token of the book.
         workflow: the workflow that runs the operation; "" outside of workflows.
-        began_ms: when it began, by `later_ms`.
+        began_ms: outside of workflows, when it began, by `later_ms`; else when its workflow did (of older programs: when it was called).
         unique: a value that no other operation has.
     """
 

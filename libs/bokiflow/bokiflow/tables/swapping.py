@@ -169,11 +169,7 @@ async def change(
                 f"a change of table {opened.schema.name!r} may or may not be done", table=opened.schema.name
             ) from late
         return cast(R, value_of(outcome, names_of(body)))
-    id, start, name = (
-        instance.id,
-        instance.start,
-        Name(opened.token, instance.id, instance.now_ms, instance.unique_of_call()).text,
-    )
+    id, start, name = instance.id, instance.start, Name(opened.token, instance.id, *instance.change_name()).text
     places = names_of(body), names_of(instance.workflow.function)
     one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options), places)
 

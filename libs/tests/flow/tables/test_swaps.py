@@ -7,16 +7,21 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+import xxhash
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, NonDeterminism, Worker, WorkflowBlocked
 from bokiflow.history import inspection
-from bokiflow.model.outcomes import AT_THE_FUNCTION, Failure, RecordedFailure
+from bokiflow.model.flow_events import Started
+from bokiflow.model.outcomes import AT_THE_FUNCTION, Failure, RecordedFailure, digest
+from bokiflow.model.records import start
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
 from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
 from bokilib.ports import BookPort
 from bokilib.records.codec import Json
@@ -138,7 +143,7 @@ async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, p
     async with process.worker as worker:
         before = worker.log.appends
         assert await (await worker.start(process.twice.call(), id="x")).result() == [9, 8, "only 8"]
-        assert worker.log.appends - before == 4, "start, three steps, the last with the end"
+        assert worker.log.appends - before == 5, "start, how changes are named, three steps, the last with the end"
     assert await process.tables.get("stock", "seven") == {"left": 8}
     assert (await process.tables.settle("stock")).rows == 2, "all but the last were noted"
     assert [op async for op in port.helps()] == []
@@ -167,6 +172,84 @@ async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is(
         handle = await worker.start(tries.call(), id="x")
         with pytest.raises(raised, match="none left" if raised is SoldOut else recorded):
             await handle.result(blocked="raise")
+
+
+class Stopping(MemoryTables):
+    """A database that does a swap, the n-th one, and does not answer it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left = number
+        self.swapped = asyncio.Event()
+
+    async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
+        made = await super().swap(schema, key, seen, swap)
+        self.left -= 1
+        if self.left == 0:
+            self.swapped.set()
+            await asyncio.Event().wait()
+        return made
+
+
+def taking(tables: Tables, called_ms: list[int], *, patch: bool = False) -> App:
+    """Return a program that takes two, or the next one, which does something else before each."""
+    app = App("stock")
+
+    @app.step
+    async def check() -> None:
+        pass
+
+    @app.workflow
+    async def twice() -> list[Json]:
+        taken: list[Json] = []
+        for number in range(2):
+            if patch and bokiflow.patched(f"check {number}"):
+                await check()
+                await let_pass(60)
+            called_ms.append(bokiflow.now_ms())
+            taken.append(await tables.change("stock", "seven", take))
+        return taken
+
+    return app
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("way", ["left", "drained"])
+@in_virtual_time
+async def test_a_step_that_a_patch_puts_before_a_change_does_not_change_its_name(way: str, number: int) -> None:
+    port, called_ms = Stopping(number), list[int]()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        tables = await opened(cluster, port)
+        app = taking(tables, called_ms)
+        async with Worker(app, tables.log, name="w", bodies=Inline()) as worker:
+            await worker.start(app.find("twice").call(), id="x")
+            await port.swapped.wait()
+            if way == "drained":
+                await worker.drain(finish_s=0)
+        tables = await opened(cluster, port)
+        app = taking(tables, called_ms, patch=True)
+        async with Worker(app, tables.log, name="w", bodies=Inline()) as worker:
+            assert await worker.handle("x").result() == [9, 8]
+        assert await tables.get("stock", "seven") == {"left": 8}
+    assert called_ms[-1] >= called_ms[0] + 60_000, "the time of the call is another one, too"
+
+
+async def test_a_change_that_an_older_program_began_keeps_its_name(cluster: MemoryCluster) -> None:
+    """It counted changes with the calls before them, and named them by their time."""
+    port = MemoryTables()
+    tables = await opened(cluster, port)
+    app = App("stock")
+
+    @app.workflow
+    async def once() -> Json:
+        return await tables.change("stock", "seven", take)
+
+    await tables.log.append(start(Started("x", "once", digest([[], {}]), [[], {}], 5, group="stock"), 0))
+    async with Worker(app, tables.log, name="w", bodies=Inline()) as worker:
+        assert await worker.handle("x").result() == 9
+    unique = xxhash.xxh3_128_hexdigest(b"x/5/0:1")
+    standing = await port.standing(STOCK, "seven")
+    assert standing.op is not None and name_of(standing.op) == Name(standing.op.split("|")[0], "x", 5, unique)
 
 
 # -- statements that are lost
