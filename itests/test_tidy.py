@@ -85,7 +85,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/execute/record_builder.py": "libs/tests/flow/execute/test_executor.py",
     "libs/bokiflow/bokiflow/execute/open_telemetry.py": "libs/tests/flow/execute/test_traces.py",
     "ledger/boki_ledger/recover/end_search.py": "ledger/tests/recover/test_recovery.py",
-    "ledger/boki_ledger/write/ensemble_changes.py": "ledger/tests/write/test_writer.py",
     "ledger/boki_ledger/recover/fencing_reads.py": "ledger/tests/recover/test_recovery.py",
     "ledger/boki_ledger/metadata/own_metadata.py": "ledger/tests/write/test_writer.py",
     "ledger/boki_ledger/ports.py": "ledger/tests",

@@ -64,14 +64,22 @@ async def running(
 
 
 async def command(
-    *arguments: str | Path, stdin: bytes = b"", environment: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    within_s: float = COMMAND_S,
 ) -> tuple[int | None, str, str]:
-    """Runs a command to its end; its exit code and what it wrote to both outputs."""
+    """Runs a command to its end; its exit code and what it wrote to both outputs. It is killed if it is not waited for."""
     process = await asyncio.create_subprocess_exec(
         *BOKI, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**os.environ, **(environment or {})}
     )
-    async with asyncio.timeout(COMMAND_S):
-        out, err = await process.communicate(stdin)
+    try:
+        async with asyncio.timeout(within_s):
+            out, err = await process.communicate(stdin)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from boki_common.bookkeeper.bookie_mark import RETIRED
 from boki_common.bookkeeper.bookie_marks import read_mark
 from boki_common.ids import BookieId
 from boki_common.metadata.store import MetadataStore
+from itests.support.processes import command
 from itests.whole_path.test_repair import QUICK, check_copies, fill, named
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -50,16 +50,8 @@ async def run(words: list[str], cluster: LocalCluster, bookie: BookieId) -> tupl
     """Runs a command of the page for a bookie of this cluster."""
     values = {"--metadata": cluster.metadata_uri, "drain": bookie}
     known = [values.get(before, word) for before, word in zip(["", *words], words, strict=False)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "boki_cli.main",
-        *known[1:],
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    told, _ = await process.communicate()
-    return process.returncode, told.decode()
+    code, out, err = await command(*known[1:], within_s=120)
+    return code, out + err
 
 
 async def test_a_machine_leaves_under_load_and_another_one_that_is_gone(tmp_path: Path) -> None:
@@ -82,8 +74,7 @@ async def test_a_machine_leaves_under_load_and_another_one_that_is_gone(tmp_path
         loading = asyncio.create_task(load())
         code, told = await run(check, cluster, leaving)
         assert (code, told) == (0, f"bookie {leaving} can be drained\n")
-        async with asyncio.timeout(120):
-            code, told = await run(drain, cluster, leaving)
+        code, told = await run(drain, cluster, leaving)
         assert (code, "is drained and retired" in told) == (0, True), told
         assert (await read_mark(store, leaving)).mark.empty
         assert leaving not in await layout.bookie_cookies(store)
@@ -93,10 +84,9 @@ async def test_a_machine_leaves_under_load_and_another_one_that_is_gone(tmp_path
         await check_copies(client, {ledger_id: written[ledger_id] for ledger_id in before})
         gone = await bookie_at(cluster, store, "bookie-3")
         await cluster.kill("bookie-3")
-        async with asyncio.timeout(120):
-            while gone in await layout.available_bookies(store):
-                await asyncio.sleep(0)
-            code, told = await run(drain, cluster, gone)
+        while gone in await layout.available_bookies(store):
+            await asyncio.sleep(0)
+        code, told = await run(drain, cluster, gone)
         assert (code, (await read_mark(store, gone)).mark.state) == (0, RETIRED), told
         assert not await named(client, gone)
         code, told = await run(drain, cluster, await bookie_at(cluster, store, "bookie-1"))

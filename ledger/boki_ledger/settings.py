@@ -41,6 +41,11 @@ class LedgerSettings:
     )
     retry_most_s: float = setting(2.0, help="Longest such pause; each doubles.", minimum=0.001)
     suspect_s: float = setting(10.0, help="A failed bookie is not taken as a replacement for this long.", minimum=0.01)
+    idle_change_s: float = setting(
+        20.0,
+        help="A writer without entries in flight replaces a bookie that fails for this long.",
+        minimum=0.01,
+    )
     quarantine_failures: int = setting(
         5,
         unit="failures",

@@ -23,13 +23,12 @@ from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.bookie_mark import DRAINING, RETIRED, BookieMark, SeenMark, cancelled, draining, retired
 from boki_common.bookkeeper.bookie_marks import read_mark, read_marks, write_mark
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
-from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgument, NoNode, NoSuchEntry, NoSuchLedger
+from boki_common.errors import BadVersion, CorruptData, InvalidArgument, NoNode, NoSuchLedger
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Random
 from boki_ledger.ports import LedgerPorts
-from boki_ledger.read.reader import LedgerReader
 from boki_ledger.repair.autorecovery import read_autorecovery
 from boki_ledger.repair.drain_rules import (
     DrainCheck,
@@ -40,6 +39,8 @@ from boki_ledger.repair.drain_rules import (
     refusals,
     waits_for,
 )
+from boki_ledger.rules.answers import Verdict, answer_of, entry_verdict
+from boki_ledger.rules.write_set import write_set
 
 READ_AT_ONCE: Final = 64
 
@@ -194,21 +195,20 @@ class Drains:
         return [one for one, metadata in found.items() if metadata and metadata.state is not LedgerState.CLOSED]
 
     async def is_written(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> bool:
-        """Whether the bookie has a place in a fragment that gets entries: one without any, such as a spare's, costs no copy."""
+        """Return whether the bookie has a place in a fragment that gets entries.
+
+        One without an acknowledged entry, such as a spare's, costs no copy. The answers of the other bookies show that also while one
+        is gone. An entry that is acknowledged later does without the bookie: it is away, or refuses all adds.
+        """
         if not may_get_entries(metadata, bookie):
             return False
-        first = metadata.ensembles[-1][0]
-        try:
-            reader = LedgerReader(ledger_id, await self._ports.updates.read(ledger_id), self._ports, floor=0)
-            try:
-                await reader.read_unconfirmed(first, first)
-            finally:
-                await reader.close()
-        except (NoSuchEntry, NoSuchLedger):
-            return False
-        except BokiError as error:
-            _log.debug("what a ledger holds is not known", ledger_id=ledger_id, error=error)
-        return True
+        first, bookies = metadata.ensembles[-1]
+        members = [bookies[slot] for slot in write_set(first, metadata.ensemble_size, metadata.write_quorum)]
+        found = await asyncio.gather(*(self._ports.transport.read(one, ledger_id, first) for one in members))
+        answers = [answer_of(one.status) for one in found]
+        return Verdict.ABSENT is not entry_verdict(
+            answers, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum
+        )
 
     async def _retire(self, bookie: BookieId, seen: SeenMark) -> list[int]:
         """Steps 2 to 5 of the module; the ledgers that name the bookie still, for which it goes on to drain. Raises MetadataError."""

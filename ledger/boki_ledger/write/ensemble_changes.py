@@ -1,7 +1,8 @@
 """Replaces bookies that fail a writer: freeze completion, commit the new fragment, clear the acks, send again, complete.
 
-- A change begins when a slot fails, or uses the reserve of a full disk, an entry waits, and another bookie is free. One at a time;
-  what fails meanwhile is taken by the next. An idle writer changes nothing.
+- A change begins when a slot fails, or uses the reserve of a full disk, and another bookie is free: at once while an entry waits,
+  else after `idle_change_s`, so that a ledger which is not written now does not name a lost bookie for ever, and a restarted bookie
+  keeps its places. One at a time; what fails meanwhile is taken by the next.
 - Nothing completes between the decision and the end of the swap. While its outcome is unknown completion stays frozen.
 - A metadata store that is away fails nobody: a change that was not sent is tried again after growing pauses.
 """
@@ -52,6 +53,8 @@ class EnsembleChanges:
         """Bookies that failed lately, and until when they are not chosen."""
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        """The end of the wait of an idle writer with failing slots."""
         self._backoff = ports.settings.backoff()
 
     def slots_failed(self) -> None:
@@ -63,14 +66,21 @@ class EnsembleChanges:
 
     def consider(self) -> None:
         """Starts a change if one is due; otherwise this is called again later."""
-        if (
-            self._task is None
-            and self._retry is None
-            and self._owner.writes
-            and self._adds.acks.in_flight
-            and self._replacements()
-        ):
+        if self._task is not None or self._retry is not None or not self._owner.writes:
+            return
+        if self._adds.acks.in_flight:
+            self._begin()
+        elif self._idle is None and self._adds.some_fail:
+            self._idle = self._loop.call_later(self._ports.settings.idle_change_s, self._idle_for_long)
+
+    def _begin(self) -> None:
+        if self._replacements():
             self._task = asyncio.create_task(self._change(), name=f"ensemble of ledger {self._ledger_id}")
+
+    def _idle_for_long(self) -> None:
+        self._idle = None
+        if self._task is None and self._retry is None and self._owner.writes:
+            self._begin()
 
     async def wait_until_idle(self) -> None:
         """Waits for the change that is under way. Raises nothing: errors went to the writer."""
@@ -79,8 +89,9 @@ class EnsembleChanges:
 
     def close(self) -> None:
         """Nothing is changed any more. Idempotent."""
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._idle):
+            if timer is not None:
+                timer.cancel()
         task = self._task
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()

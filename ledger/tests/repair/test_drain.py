@@ -133,6 +133,23 @@ async def test_a_ledger_that_is_written_is_waited_for_and_a_spare_is_not(
     assert B1 in await members(ledgers, spare.ledger_id), "it has no entry, and gets none there"
 
 
+async def test_a_spare_keeps_no_place_of_a_bookie_that_is_gone(
+    ledgers: Ledgers, ledger_id: int, auditor: Auditor
+) -> None:
+    """Two of three bookies deny its first entry: it is not acknowledged, whatever the one that is gone would say."""
+    ledgers.bookies.register("b1", "b2", "b3")
+    spare = await ledgers.client.create()
+    written = await ledgers.client.create()
+    await written.append(b"entry")
+    await lose(ledgers, "b1")
+    metadata = [await ledgers.metadata(one.ledger_id) for one in (spare, written)]
+    drains = auditor._drains
+    assert not await drains.is_written(spare.ledger_id, metadata[0], B1)
+    assert await drains.is_written(written.ledger_id, metadata[1], B1)
+    await lose(ledgers, "b2")
+    assert await drains.is_written(spare.ledger_id, metadata[0], B1), "one of three does not say enough"
+
+
 async def test_what_the_bookie_holds_of_open_ledgers_is_told(
     ledgers: Ledgers, ledger_id: int, auditor: Auditor
 ) -> None:

@@ -194,7 +194,7 @@ async def test_a_failed_bookie_is_replaced_with_one_metadata_write(ledgers: Ledg
     assert writer.last_acked == 2 and ledgers.store.swaps == 1
 
 
-async def test_an_idle_writer_changes_nothing_until_the_next_entry(ledgers: Ledgers, writer: LedgerWriter) -> None:
+async def test_an_idle_writer_replaces_at_its_next_entry_who_fails(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     ledgers.bookies.crash("b2")
     await turns()
