@@ -355,6 +355,24 @@ bokiqueue libs/tests/queue/test_popper.py::test_what_a_pop_took_is_returned_thou
 -            _ = self._spawn(self._checkpoint_behind(state))
 +            await self._checkpoint(state)
 
+a popper goes on with a state that it did not load to its end
+bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_others_trim_takes_nothing_twice
+-            if await self._load_messages(state, found):
++            self._state = state
++            if await self._load_messages(state, found):
+
+a popper takes trimmed records for those of a deleted queue
+bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_others_trim_takes_nothing_twice
+-                if item.last > self._over.get(tag, 0):
++                if start > 1 and item.last > self._over.get(tag, 0):
+
+a popper reads rewritten messages after the checkpoints that they go with
+bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_others_trim_takes_nothing_twice
+-            found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
+-            whole = pop_state.below(await self._wholes(), self._flying)
++            whole = pop_state.below(await self._wholes(), self._flying)
++            found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
+
 a pop waits for the shards of one cursor
 bokiqueue libs/tests/queue/test_popper.py::test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer
 -        tags_of = [one.messages for one in chosen]

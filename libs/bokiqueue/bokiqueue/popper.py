@@ -87,9 +87,12 @@ class ShardPopper:
         self._grace_ms = grace_ms
         self._expect = expect
         self._token = log.incarnations.new_token()
-        self._covers = 0
-        """Trimmed messages up to this seqnum are finished, or in the set that was loaded."""
-        self._gap = 0
+        self._over: dict[str, int] = {}
+        """For each stream the seqnum up to which trimmed records are known to be over: finished, or in what was loaded."""
+        self._gaps: dict[str, int] = {}
+        """For each stream the last trimmed record that was met since `_loaded` and was not known to be over."""
+        self._loaded = (0, 0)
+        """The checkpoint and the set of rewritten messages that were loaded last, by their seqnums."""
         self._state: PopState | None = None
         self._flying: list[int] = []
         """For each pop whose result is unknown, a seqnum below it."""
@@ -191,27 +194,26 @@ class ShardPopper:
                     self._state = await self._load()
                 state = self._state
                 start = state.position + 1
-                if start > position or await self._read([self.messages, self._pops], start, position):
+                if start > position or await self._read(state, [self.messages, self._pops], start, position):
                     state.reaches(position)
                     return state
                 self._state = None  # trimmed meanwhile: fold again from the newest checkpoint
 
-    async def _read(self, chosen: Sequence[str], start: int, last: int) -> bool:
-        """Apply the records of these streams; return False if some are trimmed.
+    async def _read(self, state: PopState, chosen: Sequence[str], start: int, last: int) -> bool:
+        """Apply the records of these streams to a state; return False if some are trimmed that may not be over.
 
         Raises:
             Lost: records are lost.
         """
-        state = self._state
-        assert state is not None, "it was loaded"
         if start > last:
             return True
         async for item in self._log.book.read(tags=chosen, start=max(start, 1), stop=last + 1):
             if isinstance(item, boki.Gap):
                 if item.kind is not boki.GapKind.TRIMMED:
                     raise item.error()
-                if start > 1 and not (item.tag == self.messages and item.last <= self._covers):
-                    self._gap = item.last if item.tag == self.messages else 0
+                tag = str(item.tag)
+                if item.last > self._over.get(tag, 0):
+                    self._gaps[tag] = item.last
                     return False
                 continue
             envelope = await self._log.open(item)
@@ -246,19 +248,26 @@ class ShardPopper:
         return checkpoint_rules.newest_first(reversed(parts))
 
     async def _load(self) -> PopState:
-        """Return the state of a checkpoint below all pops whose result is unknown, with the messages that wait there."""
-        before: tuple[int, int] | None = None
+        """Return the state of a checkpoint below all pops whose result is unknown, with the messages that wait there.
+
+        The set of rewritten messages is read before the checkpoints, so that none of these is older than those that the set goes with:
+        it lacks messages which the oldest of them has as taken.
+
+        Records are trimmed once a checkpoint or such a set is in the log that tells what they said. So if neither is newer than at the
+        load before, which met trimmed records, these are over: a deleted queue had them.
+        """
         while True:
-            whole = pop_state.below(await self._wholes(), self._flying)
-            self._state = pop_state.decode(whole.data, whole.covers) if whole is not None else PopState(START, 0)
             found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
-            seen = (whole.seqnum if whole is not None else 0, found.covers)
-            self._covers = max(
-                found.covers, self._gap if seen == before else 0
-            )  # else they are finished, and in no set
-            before = seen
-            if await self._load_messages(self._state, found):
-                return self._state
+            whole = pop_state.below(await self._wholes(), self._flying)
+            state = pop_state.decode(whole.data, whole.covers) if whole is not None else PopState(START, 0)
+            loaded = (whole.seqnum if whole is not None else 0, found.covers)
+            if loaded != self._loaded:
+                self._loaded, self._gaps = loaded, {}
+            self._over = {self.messages: max(found.covers, self._gaps.get(self.messages, 0))}
+            if whole is None:
+                self._over[self._pops] = self._gaps.get(self._pops, 0)
+            if await self._load_messages(state, found):
+                return state
 
     async def _load_messages(self, state: PopState, found: old_messages.MessageSet) -> bool:
         """Load the waiting messages, rewritten ones too; return False if some were trimmed meanwhile."""
@@ -270,7 +279,7 @@ class ShardPopper:
             )
         except boki.Trimmed:
             return False
-        return await self._read([self.messages], max(head.seqnum, found.covers + 1), covers)
+        return await self._read(state, [self.messages], max(head.seqnum, found.covers + 1), covers)
 
     async def oldest(self) -> tuple[Id, list[Id]]:
         """Return the head of the oldest checkpoint that a process may fold from, and the taken messages above it."""

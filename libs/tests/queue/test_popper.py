@@ -12,12 +12,13 @@ import boki
 from bokilib.append.log import Log
 from bokilib.errors import NotEncodable
 from bokilib.records import tags
-from bokilib.testing import FaultyBook
+from bokilib.testing import Fault, FaultyBook
 from bokiqueue import Queue, QueueEmpty, UnfitMessage, settings
+from bokiqueue.errors import ResultTrimmed
 from bokiqueue.model.pop_state import PopState
 from bokiqueue.popper import Popper, ShardPopper
 from bokiqueue.sharding import shard_of
-from libs.tests.queue.conftest import Another, SetClock, book_of
+from libs.tests.queue.conftest import DAY_MS, Another, SetClock, book_of, round_of
 
 
 async def test_checkpoints_let_what_was_taken_go_and_change_nothing(another: Another, clock: SetClock) -> None:
@@ -83,6 +84,85 @@ async def test_who_was_away_for_long_has_what_he_pops_though_others_pop_on(anoth
     assert await away.pop(int, 0) not in got
     states = [one._shards[0]._state for one in (away, other)]
     assert [state.taken for state in states if state is not None] == [{}, {}]
+
+
+@dataclass
+class Beside:
+    """Lets another popper take messages, make checkpoints and trim when a popper begins an operation.
+
+    Attributes:
+        at: the number of the operation.
+        rewritten: it rewrites the messages that wait instead, and trims the old ones.
+        got: what the other popper took.
+    """
+
+    other: Popper
+    queue: Queue[object]
+    clock: SetClock
+    at: int
+    rewritten: bool
+    got: list[int]
+
+    async def __call__(self, number: int) -> None:
+        if number == self.at:
+            await self.take()
+
+    async def take(self) -> None:
+        if self.rewritten:
+            self.clock.ms += 2 * DAY_MS
+            await round_of(self.queue)
+            return
+        for _ in range(6):
+            self.clock.ms += 1_500
+            await self.queue.push(self.got[-1] + 100)
+            self.got.append(await self.other.pop(int, 0))
+
+
+@pytest.mark.parametrize("popped", [1, 3])
+@pytest.mark.parametrize("rewritten", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_popper_that_begins_while_others_trim_takes_nothing_twice(
+    another: Another, clock: SetClock, refused: bool, rewritten: bool, popped: int
+) -> None:
+    """Others do so between two of its operations, or after one that was refused.
+
+    Args:
+        popped: how many messages were popped before: two make a checkpoint.
+    """
+    begun = True
+    at = 0
+    while begun:
+        name = f"jobs-{at}"
+        queue = await another(name, mode="pop", shards=1)
+        config = (await settings.existing(queue.log, name)).config
+        other = Popper((await another(name, mode="pop")).log, config, 0, pops_between=2, grace_ms=1_000)
+        for number in range(6):
+            await queue.push(number)
+        beside = Beside(other, queue, clock, at, rewritten, [await other.pop(int, 0) for _ in range(popped)])
+        faulty = FaultyBook(
+            book_of(queue),
+            Fault(at, "refused") if refused else None,
+            pause=None if refused else beside,
+        )
+        late = Popper(Log(faulty), config, 0)
+        got: list[int] = []
+        lost = 0
+        while True:
+            try:
+                got.append(await late.pop(int, 0))
+            except boki.Unreachable:
+                await beside.take()
+            except ResultTrimmed:
+                lost += 1  # others went on for longer than their grace between the pop and its fold
+            except QueueEmpty:
+                break
+        begun = len(faulty.operations) > at
+        taken = beside.got + got
+        assert len(taken) == len(set(taken)), f"popped twice, at operation {at}"
+        assert len(taken) + lost == 6 + 6 * (len(beside.got) > popped), f"not all were popped, at operation {at}"
+        assert lost <= 1
+        at += 1
+    assert at > 4
 
 
 async def test_an_empty_queue_is_read_without_an_append_and_a_pop_is_one(another: Another) -> None:
