@@ -230,7 +230,7 @@ class Auditor:
             metadata = self._read_last.get(one.urgency.ledger_id)
             if one.written and metadata is not None and metadata.ensemble_size <= there:
                 for bookie in sorted(one.due):
-                    if await self._drains.is_written(one.urgency.ledger_id, metadata, bookie):
+                    if await self._drains.is_written(one.urgency.ledger_id, metadata, bookie, self._away):
                         found.append(one.urgency.ledger_id)
         return found
 

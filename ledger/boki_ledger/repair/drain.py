@@ -16,7 +16,7 @@ The end of a drain, by any controller, resumable at each step:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from boki_common.bookkeeper import layout
@@ -34,6 +34,7 @@ from boki_ledger.repair.drain_rules import (
     DrainCheck,
     Refused,
     has_entries,
+    is_recoverable,
     may_get_entries,
     may_list,
     refusals,
@@ -132,6 +133,7 @@ class Drains:
         self._waits: dict[BookieId, list[str]] = {}
         self._unfinished: list[BookieId] = []
         """Retired ones that have a cookie still."""
+        self._retired: frozenset[BookieId] = frozenset()
         self.written: dict[int, None] = {}
         """Ledgers that are written, and keep drains from their end."""
         self._sessions = 0
@@ -149,7 +151,8 @@ class Drains:
         """Read the marks. Raises MetadataError, CorruptData."""
         marks = await read_marks(self._store)
         cookies = frozenset(await layout.bookie_cookies(self._store))
-        self._unfinished = [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]
+        self._retired = frozenset(one for one, seen in marks.items() if seen.mark.state == RETIRED)
+        self._unfinished = [one for one in self._retired if one in cookies]
         self._marks = {bookie: seen for bookie, seen in marks.items() if seen.mark.state == DRAINING}
         self._waits = {bookie: self._waits.get(bookie, []) for bookie in self._marks}
 
@@ -176,14 +179,15 @@ class Drains:
         for bookie, seen in self._marks.items():
             known = naming.get(bookie, {})
             moving = [one for one, metadata in known.items() if has_entries(metadata, bookie)]
-            written = [one for one, metadata in known.items() if await self.is_written(one, metadata, bookie)]
+            gone = away.keys() | self._retired
+            written = [one for one, metadata in known.items() if await self.is_written(one, metadata, bookie, gone)]
             away_s = away.get(bookie)
             if away_s is None:
                 written += await self._open_of(seen.mark.left)
             self.written.update(dict.fromkeys(written))
             waits = waits_for(seen.mark, away_s, grace_s=grace_s, moving=len(moving), written=written)
             if not waits and may_list(seen.mark, away_s, grace_s=grace_s):
-                left = await self._retire(bookie, seen)
+                left = await self._retire(bookie, seen, away)
                 found.update(dict.fromkeys(left))
                 waits = [f"{len(left)} ledgers that were made meanwhile name it"] if left else []
             self._waits[bookie] = waits
@@ -194,14 +198,21 @@ class Drains:
         found = await read_ledgers(self._ports, [*ledgers])
         return [one for one, metadata in found.items() if metadata and metadata.state is not LedgerState.CLOSED]
 
-    async def is_written(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> bool:
-        """Return whether the bookie has a place in a fragment that gets entries.
+    async def is_written(
+        self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId, gone: Collection[BookieId]
+    ) -> bool:
+        """Return whether the bookie has a place in a fragment that gets entries, or that nobody could recover without it.
 
         One without an acknowledged entry, such as a spare's, costs no copy. The answers of the other bookies show that also while one
         is gone. An entry that is acknowledged later does without the bookie: it is away, or refuses all adds.
+
+        Args:
+            gone: other bookies that are away or retired. Recovery would not reach enough bookies without them and this one.
         """
         if not may_get_entries(metadata, bookie):
             return False
+        if not is_recoverable(metadata, (*gone, bookie)):
+            return True
         first, bookies = metadata.ensembles[-1]
         members = [bookies[slot] for slot in write_set(first, metadata.ensemble_size, metadata.write_quorum)]
         found = await asyncio.gather(*(self._ports.transport.read(one, ledger_id, first) for one in members))
@@ -210,18 +221,20 @@ class Drains:
             answers, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum
         )
 
-    async def _retire(self, bookie: BookieId, seen: SeenMark) -> list[int]:
+    async def _retire(self, bookie: BookieId, seen: SeenMark, away: Collection[BookieId]) -> list[int]:
         """Steps 2 to 5 of the module; the ledgers that name the bookie still, for which it goes on to drain. Raises MetadataError."""
         session = self._sessions
         try:
             seen = await write_mark(self._store, bookie, seen.mark, seen=seen, rng=self._ports.rng)
             ledgers = await read_ledgers(self._ports, [*await layout.list_ledgers(self._store)])
+            marks = await read_marks(self._store)
+            gone = {*away, *(one for one, other in marks.items() if other.mark.state == RETIRED)}
             naming = [
                 ledger_id
                 for ledger_id, metadata in ledgers.items()
                 if metadata is None
                 or has_entries(metadata, bookie)
-                or await self.is_written(ledger_id, metadata, bookie)
+                or await self.is_written(ledger_id, metadata, bookie, gone)
             ]
             if naming or session != self._sessions:
                 return naming

@@ -2,7 +2,8 @@
 
 - A change begins when a slot fails, or uses the reserve of a full disk, and another bookie is free: at once while an entry waits,
   else after `idle_change_s`, so that a ledger which is not written now does not name a lost bookie for ever, and a restarted bookie
-  keeps its places. One at a time; what fails meanwhile is taken by the next.
+  keeps its places. An idle writer also replaces bookies that are not registered, or take no writes: they may be drained.
+  One change at a time; what fails meanwhile is taken by the next.
 - Nothing completes between the decision and the end of the swap. While its outcome is unknown completion stays frozen.
 - A metadata store that is away fails nobody: a change that was not sent is tried again after growing pauses.
 """
@@ -69,18 +70,18 @@ class EnsembleChanges:
         if self._task is not None or self._retry is not None or not self._owner.writes:
             return
         if self._adds.acks.in_flight:
-            self._begin()
-        elif self._idle is None and self._adds.some_fail:
+            self._begin(idle=False)
+        elif self._idle is None and self._to_replace(idle=True):
             self._idle = self._loop.call_later(self._ports.settings.idle_change_s, self._idle_for_long)
-
-    def _begin(self) -> None:
-        if self._replacements():
-            self._task = asyncio.create_task(self._change(), name=f"ensemble of ledger {self._ledger_id}")
 
     def _idle_for_long(self) -> None:
         self._idle = None
         if self._task is None and self._retry is None and self._owner.writes:
-            self._begin()
+            self._begin(idle=not self._adds.acks.in_flight)
+
+    def _begin(self, *, idle: bool) -> None:
+        if self._replacements(idle=idle):
+            self._task = asyncio.create_task(self._change(idle=idle), name=f"ensemble of ledger {self._ledger_id}")
 
     async def wait_until_idle(self) -> None:
         """Waits for the change that is under way. Raises nothing: errors went to the writer."""
@@ -96,8 +97,18 @@ class EnsembleChanges:
         if task is not None and task is not asyncio.current_task(self._loop):
             task.cancel()
 
-    def _replacements(self) -> dict[int, BookieId]:
+    def _to_replace(self, *, idle: bool) -> list[int]:
+        """Return slots that fail, or are on a reserve; of an idle writer also those of bookies that are not known to take writes."""
         failing = self._adds.slots_to_replace()
+        if not idle:
+            return failing
+        chooser = self._ports.chooser
+        there = {*chooser.writable(), *chooser.quarantined()}
+        absent = (slot for slot, bookie in enumerate(self._adds.ensemble) if bookie not in there)
+        return sorted({*failing, *absent})
+
+    def _replacements(self, *, idle: bool) -> dict[int, BookieId]:
+        failing = self._to_replace(idle=idle)
         if not failing:
             return {}
         now = self._loop.time()
@@ -105,12 +116,12 @@ class EnsembleChanges:
         spares = [bookie for bookie in self._ports.spare_bookies() if bookie not in self._suspects]
         return choose_replacements(self._adds.ensemble, failing, spares)
 
-    async def _change(self) -> None:
+    async def _change(self, *, idle: bool) -> None:
         """Commits one change after another while there are failing slots and free bookies."""
         acks = self._adds.acks
         acks.frozen = True
         try:
-            while self._owner.writes and (replacements := self._replacements()):
+            while self._owner.writes and (replacements := self._replacements(idle=idle)):
                 await self._commit(replacements)
         except MetadataUnavailable as error:
             _log.warning("ensemble change put off", ledger_id=self._ledger_id, error=error)

@@ -144,10 +144,12 @@ async def test_a_spare_keeps_no_place_of_a_bookie_that_is_gone(
     await lose(ledgers, "b1")
     metadata = [await ledgers.metadata(one.ledger_id) for one in (spare, written)]
     drains = auditor._drains
-    assert not await drains.is_written(spare.ledger_id, metadata[0], B1)
-    assert await drains.is_written(written.ledger_id, metadata[1], B1)
+    assert not await drains.is_written(spare.ledger_id, metadata[0], B1, ())
+    assert await drains.is_written(written.ledger_id, metadata[1], B1, ())
+    gone = (BookieId("b2"),)
+    assert await drains.is_written(spare.ledger_id, metadata[0], B1, gone), "without both nobody could recover it"
     await lose(ledgers, "b2")
-    assert await drains.is_written(spare.ledger_id, metadata[0], B1), "one of three does not say enough"
+    assert await drains.is_written(spare.ledger_id, metadata[0], B1, ()), "one of three does not say enough"
 
 
 async def test_what_the_bookie_holds_of_open_ledgers_is_told(

@@ -49,6 +49,17 @@ async def test_a_bookie_that_returns_keeps_its_place(ledgers: Ledgers, writer: L
     assert (ledgers.store.swaps, writer.failing_bookies) == (0, [])
 
 
+async def test_a_bookie_that_takes_no_writes_for_long_is_replaced_though_it_answers(
+    ledgers: Ledgers, writer: LedgerWriter
+) -> None:
+    """It may be drained, and refuses the next entry."""
+    ledgers.bookies.register("b1", "b3", "b4")
+    await let_pass(0.9 * WHILE_S)
+    assert ledgers.store.swaps == 0
+    await let_pass(0.2 * WHILE_S)
+    assert (await ledgers.metadata(writer.ledger_id)).ensembles == ((0, ("b1", "b4", "b3")),)
+
+
 async def test_a_closed_writer_changes_nothing(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.bookies.register("b1", "b2", "b3", "b4")
