@@ -45,6 +45,7 @@ from bokiflow.errors import (
 from bokiflow.execute.traces import Tracing
 from bokiflow.history.inspection import Done, Known
 from bokiflow.history.instance_state import Status
+from bokiflow.history.listing import WorkflowPage
 from bokiflow.locks.locks import Lock, LockMode, lock
 from bokiflow.model.cron import Missed, Skipped, Timing
 from bokiflow.retention.collector import Collected, collect
@@ -111,6 +112,7 @@ __all__ = [
     "Worker",
     "Workflow",
     "WorkflowBlocked",
+    "WorkflowPage",
     "WorkflowCancelled",
     "WorkflowStuck",
     "WrongBook",

@@ -30,7 +30,7 @@ from bokiflow.history import forks, inspection
 from bokiflow.history.forks import forked
 from bokiflow.history.inspection import BlockedWorkflow, Known, StartedCall
 from bokiflow.history.instance_state import Status
-from bokiflow.history.listing import Wanted, known_workflows
+from bokiflow.history.listing import Wanted, WorkflowPage, known_page, known_workflows, parse_before
 from bokiflow.model import records
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import digest
@@ -306,18 +306,49 @@ class Flow:
         Raises:
             InvalidArgument: a filter or the limit is not valid.
         """
-        statuses = frozenset((status,) if isinstance(status, str) else status)
-        if not statuses <= STATUSES:
-            raise InvalidArgument(f"expected some of {sorted(STATUSES)} as status, found {sorted(statuses - STATUSES)}")
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise InvalidArgument(f"expected a limit of at least 1, or None for all, found {limit!r}")
-        records.check_text("a name", name)
-        if attribute is not None:
-            if not isinstance(attribute, tuple) or len(attribute) != 2:
-                raise InvalidArgument(f"expected an attribute as a pair of its name and value, found {attribute!r:.80}")
-            records.check_attributes(dict([attribute]))
-        wanted = Wanted(statuses, name, attribute, since_ms, until_ms)
+        if limit is not None:
+            _check_limit(limit, ", or None for all")
+        wanted = _wanted(status, name, attribute, since_ms, until_ms)
         return known_workflows(self.log, self.group, wanted, limit=limit)
+
+    async def page_of_workflows(
+        self,
+        *,
+        before: str = "",
+        limit: int = 50,
+        status: Status | Collection[Status] = (),
+        name: str = "",
+        attribute: tuple[str, str] | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> WorkflowPage:
+        """Read one page of the list of `list_workflows`, for lists that people turn over, also across processes.
+
+        Workflows that start between two pages are newer than the place where the next one begins: none shifts a page, so that no
+        workflow is missing and none is on two. The exceptions are those of `list_workflows`: workflows that started more than a day ago
+        and are rewritten meanwhile.
+
+        Args:
+            before: the `before` of the page before; "" begins with the newest workflow.
+            limit: workflows on the page, at most.
+            status: the status to list, or several; by default all.
+            name: the name of the function; "" lists all.
+            attribute: the name and the value of an attribute to list.
+            since_ms: the earliest start, in milliseconds since 1970 UTC, by the clock of the log.
+            until_ms: the end of the range of starts, which is not in it.
+
+        Returns:
+            The workflows and where the next page begins, "" after the last. A page with filters may be shorter than the limit, even
+            empty, though there are more: it reads at most about 100,000 records.
+
+        Raises:
+            InvalidArgument: a filter, the limit or the place is not valid.
+        """
+        _check_limit(limit)
+        records.check_text("a place", before)
+        wanted = _wanted(status, name, attribute, since_ms, until_ms)
+        place = parse_before(before) if before else None
+        return await known_page(self.log, self.group, wanted, before=place, limit=limit)
 
     async def find(self, **attribute: str) -> list[str]:
         """Read the ids of workflows that have an attribute, or of all workflows, in the order of their starts."""
@@ -325,6 +356,30 @@ class Flow:
             raise InvalidArgument(f"expected one attribute, found {sorted(attribute)}")
         records.check_attributes(attribute)
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
+
+
+def _check_limit(limit: object, otherwise: str = "") -> None:
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgument(f"expected a limit of at least 1{otherwise}, found {limit!r}")
+
+
+def _wanted(
+    status: Status | Collection[Status],
+    name: str,
+    attribute: tuple[str, str] | None,
+    since_ms: int | None,
+    until_ms: int | None,
+) -> Wanted:
+    """Check the filters of a list."""
+    statuses = frozenset((status,) if isinstance(status, str) else status)
+    if not statuses <= STATUSES:
+        raise InvalidArgument(f"expected some of {sorted(STATUSES)} as status, found {sorted(statuses - STATUSES)}")
+    records.check_text("a name", name)
+    if attribute is not None:
+        if not isinstance(attribute, tuple) or len(attribute) != 2:
+            raise InvalidArgument(f"expected an attribute as a pair of its name and value, found {attribute!r:.80}")
+        records.check_attributes(dict([attribute]))
+    return Wanted(statuses, name, attribute, since_ms, until_ms)
 
 
 async def check_same(log: Log, call: Call[Any], mine: Started, there: StartedCall) -> int:

@@ -172,6 +172,39 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None
     return Listing(found, Before(below))
 
 
+class WorkflowPage(NamedTuple):
+    """A page of workflows as people see them.
+
+    Attributes:
+        workflows: the workflows, newest first.
+        before: the place where the next page begins; "" after the last page.
+    """
+
+    workflows: list[Known]
+    before: str
+
+
+async def known_page(log: Log, group: str, wanted: Wanted, *, before: Before | None, limit: int) -> WorkflowPage:
+    """Read one page of the workflows of a group, as people see them.
+
+    Args:
+        log: the log of the book.
+        group: the app.
+        wanted: the filters.
+        before: where the page begins; None begins with the newest workflow.
+        limit: workflows on the page, at most.
+    """
+    await log.book.now(
+        consistency="linearizable"
+    )  # another process, with an engine that is ahead, may have read the page before
+    page = await listing(log, group, wanted, before=before, limit=limit)
+    found: list[Known] = []
+    for first in range(0, len(page.rows), PAGE):
+        rows = page.rows[first : first + PAGE]
+        found += await asyncio.gather(*(inspection.known_of(log, row.started, row.held) for row in rows))
+    return WorkflowPage(found, "" if page.before is None else str(page.before))
+
+
 async def known_workflows(
     log: Log, group: str, wanted: Wanted, *, limit: int | None = None
 ) -> AsyncGenerator[Known, None]:

@@ -241,6 +241,43 @@ async def test_a_list_goes_on_where_a_page_ends_and_reads_no_more_than_is_taken(
                 break
 
 
+@pytest.mark.parametrize("wanted", [{}, {"name": "steps"}, {"attribute": ("who", "ann")}, {"status": "running"}])
+async def test_pages_miss_and_repeat_no_workflow_while_new_ones_start(
+    cluster: MemoryCluster, wanted: dict[str, Any]
+) -> None:
+    shop, names, seen, before = Shop(), [f"x{number}" for number in range(23)], list[str](), ""
+    book = (await cluster.connect()).book("shop")
+    await started(book, shop.app, shop.steps.call(1), names, attributes={"who": "ann"})
+    for turn in range(6):
+        others = (await cluster.connect()).book("shop")  # as a web server with several processes turns pages
+        async with Flow(shop.app, others) as flow:
+            page = await flow.page_of_workflows(before=before, limit=5, **wanted)
+            assert page.workflows == [await flow.known(one.id) for one in page.workflows]
+        seen += [one.id for one in page.workflows]
+        await started(
+            book, shop.app, shop.steps.call(1), [f"new{turn}:{one}" for one in range(3)], attributes={"who": "ann"}
+        )
+        before = page.before
+        if not before:
+            break
+    assert seen == names[::-1] and not before
+
+
+async def test_a_page_refuses_what_is_no_place_and_no_limit(book: boki.Book) -> None:
+    async with Flow(Shop().app, book) as flow:
+        assert await flow.page_of_workflows() == ([], "")
+        several: list[dict[str, Any]] = [
+            {"before": "x"},
+            {"before": 5},
+            {"limit": 0},
+            {"limit": None},
+            {"status": "stuck"},
+        ]
+        for wrong in several:
+            with pytest.raises(boki.InvalidArgument, match="expected"):
+                await flow.page_of_workflows(**wrong)
+
+
 async def test_what_runs_is_listed_without_the_ends(cluster: MemoryCluster, book: boki.Book) -> None:
     """The stream of ends has a week of workflows: who asks for the stuck ones does not read it."""
     shop = Shop()
