@@ -363,8 +363,8 @@ bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_other
 
 a popper takes trimmed records for those of a deleted queue
 bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_others_trim_takes_nothing_twice
--                if item.last > self._over.get(tag, 0):
-+                if start > 1 and item.last > self._over.get(tag, 0):
+-                if item.last > self._done_with.get(tag, 0):
++                if start > 1 and item.last > self._done_with.get(tag, 0):
 
 a popper reads rewritten messages after the checkpoints that they go with
 bokiqueue libs/tests/queue/test_popper.py::test_a_popper_that_begins_while_others_trim_takes_nothing_twice

@@ -103,7 +103,7 @@ ledger ledger/tests/repair/test_drain.py::test_a_ledger_made_meanwhile_by_an_old
 
 an audit retires
 ledger ledger/tests/repair/test_drain.py::test_an_audit_changes_nothing
--        self._unfinished = [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]
-+        for one in [one for one, seen in marks.items() if seen.mark.state == RETIRED and one in cookies]:
+-        self._unfinished = [one for one in self._retired if one in cookies]
++        for one in [one for one in self._retired if one in cookies]:
 +            await self._delete_cookie(one)
 """)

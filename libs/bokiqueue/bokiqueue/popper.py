@@ -87,10 +87,10 @@ class ShardPopper:
         self._grace_ms = grace_ms
         self._expect = expect
         self._token = log.incarnations.new_token()
-        self._over: dict[str, int] = {}
-        """For each stream the seqnum up to which trimmed records are known to be over: finished, or in what was loaded."""
+        self._done_with: dict[str, int] = {}
+        """For each stream the seqnum up to which trimmed records count no more: they are finished, or in what was loaded."""
         self._gaps: dict[str, int] = {}
-        """For each stream the last trimmed record that was met since `_loaded` and was not known to be over."""
+        """For each stream the last trimmed record that was met since `_loaded` and may count."""
         self._loaded = (0, 0)
         """The checkpoint and the set of rewritten messages that were loaded last, by their seqnums."""
         self._state: PopState | None = None
@@ -200,7 +200,7 @@ class ShardPopper:
                 self._state = None  # trimmed meanwhile: fold again from the newest checkpoint
 
     async def _read(self, state: PopState, chosen: Sequence[str], start: int, last: int) -> bool:
-        """Apply the records of these streams to a state; return False if some are trimmed that may not be over.
+        """Apply the records of these streams to a state; return False if some are trimmed that may count.
 
         Raises:
             Lost: records are lost.
@@ -212,7 +212,7 @@ class ShardPopper:
                 if item.kind is not boki.GapKind.TRIMMED:
                     raise item.error()
                 tag = str(item.tag)
-                if item.last > self._over.get(tag, 0):
+                if item.last > self._done_with.get(tag, 0):
                     self._gaps[tag] = item.last
                     return False
                 continue
@@ -253,8 +253,8 @@ class ShardPopper:
         The set of rewritten messages is read before the checkpoints, so that none of these is older than those that the set goes with:
         it lacks messages which the oldest of them has as taken.
 
-        Records are trimmed once a checkpoint or such a set is in the log that tells what they said. So if neither is newer than at the
-        load before, which met trimmed records, these are over: a deleted queue had them.
+        A checkpoint or such a set is in the log before the records go that it stands for. So if neither is newer than at the load before,
+        and trimmed records were met since, a deleted queue had these records: they count no more.
         """
         while True:
             found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
@@ -263,9 +263,9 @@ class ShardPopper:
             loaded = (whole.seqnum if whole is not None else 0, found.covers)
             if loaded != self._loaded:
                 self._loaded, self._gaps = loaded, {}
-            self._over = {self.messages: max(found.covers, self._gaps.get(self.messages, 0))}
+            self._done_with = {self.messages: max(found.covers, self._gaps.get(self.messages, 0))}
             if whole is None:
-                self._over[self._pops] = self._gaps.get(self._pops, 0)
+                self._done_with[self._pops] = self._gaps.get(self._pops, 0)
             if await self._load_messages(state, found):
                 return state
 
