@@ -223,4 +223,16 @@ a schedule that is set again after it was deleted shows what fired before
 bokiflow libs/tests/flow/model/test_schedule_rules.py::test_a_schedule_that_was_deleted_and_set_again_has_not_fired_yet
 -                self._removed, self.recreated, self.fired_ms, self.skipped = False, True, None, None
 +                self._removed = False
+
+a debounced call that its round cannot start is taken, and its result never comes
+bokiflow libs/tests/flow/client/test_debounce.py::test_a_call_that_the_round_could_not_start_is_refused
+-    check_size(size_of(call.args), f"arguments of workflow {call.workflow.name!r} in a debounced call", PASS_ADDRESS)
++    pass
+
+a schedule is set that cannot start its workflow
+bokiflow libs/tests/flow/client/test_schedules.py::test_a_call_that_a_schedule_could_not_start_is_refused
+-    check_size(
+-        size_of(call.args), f"arguments of workflow {call.workflow.name!r} in a schedule", PASS_ADDRESS, CALL_BYTES
+-    )
++    pass
 """)

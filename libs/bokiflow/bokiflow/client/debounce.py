@@ -25,6 +25,7 @@ from bokiflow.history.inspection import newest_start
 from bokiflow.model import records
 from bokiflow.model.flow_events import Signalled
 from bokiflow.model.outcomes import as_json
+from bokiflow.model.record_batcher import PASS_ADDRESS, check_size, size_of
 from bokiflow.runtime import in_workflow
 from bokiflow.runtime.calls import Call, Registry, Workflow, check_call, named
 from bokilib.append.log import Log
@@ -62,6 +63,7 @@ def checked(
     most_s = 10 * quiet_s if at_most_s is None else at_most_s
     if not 0 < quiet_s <= most_s:
         raise InvalidArgument(f"expected 0 < quiet_s ≤ at_most_s, found quiet_s={quiet_s} and at_most_s={most_s}")
+    check_size(size_of(call.args), f"arguments of workflow {call.workflow.name!r} in a debounced call", PASS_ADDRESS)
     return Debounced(call.workflow.name, call.args, quiet_s, most_s, records.check_attributes(attributes or {}))
 
 

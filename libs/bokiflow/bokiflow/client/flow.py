@@ -34,6 +34,7 @@ from bokiflow.history.listing import Wanted, WorkflowPage, known_page, known_wor
 from bokiflow.model import records
 from bokiflow.model.flow_events import Ended, Started
 from bokiflow.model.outcomes import digest
+from bokiflow.model.record_batcher import PASS_ADDRESS, naming
 from bokiflow.runtime.calls import Call, Workflow, check_call
 from bokilib.append.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook, TicketPort
@@ -134,6 +135,7 @@ class Flow:
             IdExpired: the id was used so long ago that its result is not kept any more.
             AppendUnknown: the workflow may or may not have been started; start it again with the same id.
             InvalidArgument: the id, the call or the attributes are not valid.
+            AtomicTooLarge: the arguments do not fit a record.
         """
         check_call(call)
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
@@ -147,7 +149,8 @@ class Flow:
             mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
             part = records.start(mine, claim)
             try:
-                seqnum = await self.log.append(part, unanswered=partial(self._unanswered, chosen))
+                with naming(f"arguments of workflow {call.workflow.name!r}", PASS_ADDRESS):
+                    seqnum = await self.log.append(part, unanswered=partial(self._unanswered, chosen))
             except Conflict as conflict:
                 moved = self.log.moved(part.expect, conflict)
                 if place.fence in moved or not moved:
@@ -245,6 +248,7 @@ class Flow:
             AppendUnknown: the call may or may not have been recorded; call again.
             PartlyApplied: a round of calls was started, or got the call when it may have been closed; call again.
             InvalidArgument: an argument is not valid.
+            AtomicTooLarge: the arguments of the call are larger than those of a child may be.
         """
         made = debounce.checked(call, quiet_s, at_most_s, attributes)
         return Handle(self, await debounce.debounced(self, check_id(id), made), call.workflow, missing="wait")

@@ -21,13 +21,13 @@ from bokiflow.model.flow_events import (
     Checkpointed,
     Emitted,
     Ended,
-    Incoming,
     Resumed,
     Signalled,
     Started,
 )
 from bokiflow.model.history_fold import History
 from bokiflow.model.outcomes import as_json, cancellation_text, error_of, missing_class
+from bokiflow.model.record_batcher import SEND_ADDRESS, naming
 from bokiflow.runtime.calls import Workflow, names_of
 from bokilib.append.log import Log
 from bokilib.iteration import Iteration, of_records, once
@@ -163,6 +163,7 @@ class Handle(Generic[R]):
             NoSuchWorkflow: no workflow has this id.
             NotEncodable: the value is not JSON.
             InvalidArgument: the topic is no text.
+            AtomicTooLarge: the value does not fit a record.
             AppendUnknown: the signal may or may not have been sent.
         """
         records.check_text("a topic", topic)
@@ -236,10 +237,15 @@ class Handle(Generic[R]):
         new, start = await self._flow.fork(self.id, id, before)
         return Handle(self._flow, new, self._workflow, start=start)
 
-    async def _send(self, event: Incoming) -> None:
+    async def _send(self, event: Signalled | Cancelled) -> None:
         place = await self._living()
         if place is not None:
-            await self._flow.log.append(records.send(place, event))
+            if isinstance(event, Signalled):
+                what, instead = f"signal {event.topic!r}", SEND_ADDRESS
+            else:
+                what, instead = "the reason of a cancellation", "give a shorter one"
+            with naming(f"{what} to workflow {self.id!r}", instead):
+                await self._flow.log.append(records.send(place, event))
 
     async def _living(self) -> records.InstanceStreams | None:
         """Return the streams of the workflow, whichever app of the book it is of; None if it has ended. Raises NoSuchWorkflow."""

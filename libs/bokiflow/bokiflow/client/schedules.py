@@ -31,6 +31,7 @@ from bokiflow.history.inspection import newest_start
 from bokiflow.history.instance_state import Status, status_of
 from bokiflow.model import cron, records, schedule_rules
 from bokiflow.model.cron import Skipped, Timing
+from bokiflow.model.record_batcher import PASS_ADDRESS, SHARED_BYTES, check_size, size_of
 from bokiflow.model.schedule_rules import (
     COMMANDS,
     NAME,
@@ -61,6 +62,8 @@ ROUNDS: Final = 100
 """Firings and commands after which the workflow of a schedule restarts."""
 SERVED_S: Final = 0.001
 """Seconds of the shortest timer, which fires as soon as a worker runs the schedule."""
+CALL_BYTES: Final = SHARED_BYTES - 4_096
+"""Bytes of a call's arguments; the rest is for the state of the schedule, which its workflow emits with them."""
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
 """Attribute of a schedule's workflow whose id is not `schedule/<name>`; its value is the name of the schedule."""
@@ -156,11 +159,15 @@ def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str,
 
     Raises:
         InvalidArgument: the call, the name, the times or the attributes are not valid.
+        AtomicTooLarge: the arguments of the call are too large.
     """
     check_call(call)
     if not records.check_text("a schedule's name", name) or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
     found = records.check_attributes(attributes)
+    check_size(
+        size_of(call.args), f"arguments of workflow {call.workflow.name!r} in a schedule", PASS_ADDRESS, CALL_BYTES
+    )
     made = PlannedCall(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
     schedule_rules.check_attributes_of(made)
     return Plan(name, made)

@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -34,6 +35,10 @@ RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
 EVENT_BYTES: Final = RECORD_BYTES
 SHARED_BYTES: Final = RECORD_BYTES // 2
 """Bytes of a value that is in a record twice: for its workflow and for its receiver."""
+PASS_ADDRESS: Final = "store the large ones elsewhere, and pass their addresses"
+"""The remedy for arguments that are too large."""
+SEND_ADDRESS: Final = "store it elsewhere, and send its address"
+"""The remedy for a signal that is too large."""
 AROUND_BYTES: Final = 64
 """Approximate bytes around an event in the log: its share of a record and of the streams that the record joins."""
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -169,10 +174,42 @@ def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outc
     size = size_of(outcome)
     if size <= limit:
         return outcome
-    return failed(
-        AtomicTooLarge(
-            f"expected a result of {name!r} of up to {limit} bytes, found {size}: store it elsewhere, and return its address",
-            expected=limit,
-            found=size,
-        )
+    return failed(too_large(f"a result of {name!r}", size, limit, "store it elsewhere, and return its address"))
+
+
+def check_size(size: int, what: str, instead: str, limit: int = SHARED_BYTES) -> None:
+    """Check that a value fits its part of a record.
+
+    Args:
+        size: of the value, in bytes.
+        what: the value, as the error names it.
+        instead: what the program can do about it.
+        limit: the largest size.
+
+    Raises:
+        AtomicTooLarge: it is larger.
+    """
+    if size > limit:
+        raise too_large(what, size, limit, instead)
+
+
+def too_large(what: str, size: int, limit: int, instead: str) -> AtomicTooLarge:
+    """Return the error that a value is too large; see `check_size`."""
+    return AtomicTooLarge(
+        f"expected {what} of up to {limit} bytes, found {size}: {instead}", expected=limit, found=size, what="bytes"
     )
+
+
+@contextmanager
+def naming(what: str, instead: str) -> Iterator[None]:
+    """Let AtomicTooLarge of a record with a single value name the value; see `check_size`."""
+    try:
+        yield
+    except AtomicTooLarge as error:
+        if error.facts["what"] != "bytes":
+            raise
+        raise AtomicTooLarge(
+            f"expected {what} to fit a record of up to {error.facts['expected']} bytes, found a record of "
+            f"{error.facts['found']}: {instead}",
+            **error.facts,
+        ) from error

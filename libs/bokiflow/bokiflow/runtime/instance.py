@@ -48,7 +48,7 @@ from bokiflow.model.outcomes import (
     missing_class,
     unfit_value,
 )
-from bokiflow.model.record_batcher import EVENT_BYTES, SHARED_BYTES, size_of
+from bokiflow.model.record_batcher import EVENT_BYTES, PASS_ADDRESS, SEND_ADDRESS, check_size, size_of
 from bokiflow.runtime.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.runtime.commands import (
     CancelCommand,
@@ -66,7 +66,7 @@ from bokiflow.runtime.commands import (
 from bokiflow.runtime.flow_loop import FlowLoop, FlowTask
 from bokiflow.runtime.transactional import RunTransaction, TransactionalStore, TransactionParts, check_store
 from bokilib.append.log import Log
-from bokilib.errors import AtomicTooLarge, NotEncodable
+from bokilib.errors import NotEncodable
 from bokilib.records.codec import Json
 
 
@@ -549,7 +549,9 @@ class Instance:
         return self._result(step.signature, key, wait, outcome)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        stored = _bounded_json(workflow.signature.checked(args, options))
+        stored = _bounded_json(
+            workflow.signature.checked(args, options), f"arguments of child workflow {workflow.name!r}", PASS_ADDRESS
+        )
         key = self._loop.next_key()
         child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
@@ -569,15 +571,15 @@ class Instance:
         self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int, attributes: Mapping[str, str]
     ) -> None:
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
-        self.effects.append(
-            (made, ChildStart(workflow, _bounded_json(args), detached=True, due_ms=due_ms, attributes=attributes))
-        )
+        stored = _bounded_json(args, f"arguments of workflow {workflow.name!r}", PASS_ADDRESS)
+        self.effects.append((made, ChildStart(workflow, stored, detached=True, due_ms=due_ms, attributes=attributes)))
 
     def _within(self) -> EnclosingTransaction | None:
         """Return what the next part of the enclosing transaction begins with. Raises InvalidArgument, AtomicTooLarge."""
         within = self.parts.next()
         if within is not None:
-            _check_size(size_of(within), "a transaction across workflows")
+            what = "reads and writes of a transaction across workflows"
+            check_size(size_of(within), what, "read and write less in it before it calls a workflow")
         return within
 
     async def _wait(self, key: str, wait: PendingCall, *, part: bool = False) -> Outcome:
@@ -667,19 +669,24 @@ class Instance:
         return await self._signals.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
-        made = events.Emitted(self.id, self._loop.next_key(), topic, _bounded_json(value))
+        key = self._loop.next_key()
+        stored = _bounded_json(value, f"a value emitted under {topic!r}", "store it elsewhere, and emit its address")
+        made = events.Emitted(self.id, key, topic, stored)
         self.effects.append((made, ChildStart()))
 
     def send(self, id: str, topic: str, value: object) -> None:
         key = self._loop.next_key()
-        notice = events.Signalled(id, topic, _bounded_json(value), f"{self.id}/{key}")
+        stored = _bounded_json(value, f"signal {topic!r} to workflow {id!r}", SEND_ADDRESS)
+        notice = events.Signalled(id, topic, stored, f"{self.id}/{key}")
         self.effects.append((events.Sent(self.id, key, id, topic), ChildStart(notice=notice)))
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         if self.started.within is not None:
             raise InvalidArgument("expected a workflow of its own, found a part of a transaction, which cannot restart")
         stored = self.workflow.signature.checked(args, options)
-        _check_size(size_of(stored), "arguments of a restart", RESTART_BYTES)
+        check_size(
+            size_of(stored), f"arguments of a restart of workflow {self.workflow.name!r}", PASS_ADDRESS, RESTART_BYTES
+        )
         request = RestartRequested(args, options)
         if self._root is None or not self._root.done():
             self._restarts.append(request)
@@ -747,15 +754,10 @@ def _fault_of(error: BaseException | None) -> Exception | None:
     return error if isinstance(error, SET_UP) and not is_rebuilt(error) else None
 
 
-def _bounded_json(value: object) -> Json:
+def _bounded_json(value: object, what: str, instead: str) -> Json:
     made = as_json(value)
-    _check_size(size_of(made), "a value")
+    check_size(size_of(made), what, instead)
     return made
-
-
-def _check_size(size: int, what: str, limit: int = SHARED_BYTES) -> None:
-    if size > limit:
-        raise AtomicTooLarge(f"expected {what} of up to {limit} bytes, found {size}", expected=limit, found=size)
 
 
 def _describe(event: Effect) -> str:

@@ -30,7 +30,7 @@ from bokiflow.errors import NonDeterminism, UnfitStore
 from bokiflow.model import records
 from bokiflow.model.flow_events import EnclosingTransaction, Transacted, TransactionPart
 from bokiflow.model.outcomes import CANCELLED_OUTCOME, Names, Outcome, failed, succeeded
-from bokiflow.model.record_batcher import SHARED_BYTES, size_of, within_bounds
+from bokiflow.model.record_batcher import SHARED_BYTES, size_of, too_large, within_bounds
 from bokilib.append.log import Log
 from bokilib.errors import AppendUnknown, AtomicTooLarge, Fenced
 from bokilib.pauses import pauses
@@ -322,7 +322,12 @@ async def _part(command: RunTransaction, within: EnclosingTransaction, attempts:
         outcome = failed(error, *command.places)
     tx.end()
     read, written = tx.part()
-    outcome = within_bounds(outcome, command.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
+    size = size_of([read, written])
+    if size > SHARED_BYTES:
+        what = f"reads and writes of transaction {command.name!r} across workflows"
+        outcome = failed(too_large(what, size, SHARED_BYTES, "read and write less in it"))
+    else:
+        outcome = within_bounds(outcome, command.name, SHARED_BYTES - size)
     return FinishedPart(outcome, TransactionPart(read) if outcome.error is not None else TransactionPart(read, written))
 
 

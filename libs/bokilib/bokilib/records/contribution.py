@@ -226,9 +226,13 @@ def check_fits(one: Contribution, size: int) -> None:
         ("bytes", size, ATOMIC_BYTES),
     ):
         if found > limit:
+            instead = {
+                "tags": "commit less at once",
+                "expectations": "read a collection by a scan, or less at once",
+                "bytes": "commit less at once, or store large values elsewhere and commit their addresses",
+            }[what]
             raise AtomicTooLarge(
-                f"expected at most {limit} {what} in a record, found {found}: "
-                + ("read a collection by a scan, or less at once" if what == "expectations" else "commit less at once"),
+                f"expected at most {limit} {what} in a record, found {found}: {instead}",
                 expected=limit,
                 found=found,
                 what=what,

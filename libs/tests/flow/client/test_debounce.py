@@ -15,8 +15,10 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Flow, Worker
 from bokiflow.client import debounce
 from bokiflow.model.flow_events import PICKER, Started
+from bokiflow.model.record_batcher import SHARED_BYTES
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
+from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.conftest import SetClock
@@ -50,6 +52,18 @@ async def test_many_calls_are_one_start_with_the_newest_arguments(cluster: Memor
         assert len({handle.id for handle in handles}) == 1 and sorted(ran) == ["4", "else"]
         again = await worker.flow.debounce(index.call("5"), id="doc", quiet_s=0.1)
         assert again.id != handles[0].id and await again.result() == "5"
+
+
+async def test_a_call_that_the_round_could_not_start_is_refused(cluster: MemoryCluster) -> None:
+    """A round starts its workflow in a record that has the arguments twice."""
+    ran: list[str] = []
+    app = search(ran)
+    index = app.find("index")
+    async with working(cluster, app) as worker:
+        with pytest.raises(AtomicTooLarge, match="arguments of workflow 'index' in a debounced call of up to 253952"):
+            await worker.flow.debounce(index.call("x" * SHARED_BYTES), id="doc", quiet_s=0.1)
+        handle = await worker.flow.debounce(index.call("x" * (SHARED_BYTES - 8)), id="doc", quiet_s=0.1)
+        assert len(await handle.result()) == SHARED_BYTES - 8
 
 
 async def test_many_apps_of_a_book_debounce_calls_of_one_id(cluster: MemoryCluster) -> None:

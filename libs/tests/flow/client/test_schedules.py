@@ -38,6 +38,7 @@ from bokiflow.runtime import in_workflow
 from bokiflow.runtime.commands import ChildStart
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
+from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort
 from bokilib.records import tags
 from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
@@ -96,6 +97,23 @@ async def fired_to(book: BookPort, count: int) -> None:
         return len(await fired(book)) >= count
 
     await comes_to(so)
+
+
+async def test_a_call_that_a_schedule_could_not_start_is_refused(cluster: MemoryCluster) -> None:
+    """The workflow of a schedule emits its state with the arguments, in a record that has them twice."""
+    ran: list[str] = []
+    app = office(ran, every_s=3_600)
+    report = app.find("report")
+    with pytest.raises(AtomicTooLarge, match="arguments of workflow 'report' in a schedule of up to 249856 bytes"):
+        app.schedule("large", report.call("x" * schedules.CALL_BYTES), every_s=0.1)
+    app.schedule("just", report.call("x" * (schedules.CALL_BYTES - 8)), every_s=0.1, attributes={"y" * 200: "z" * 200})
+    async with working(cluster, app):
+
+        async def so() -> bool:
+            return bool(ran)
+
+        await comes_to(so)
+    assert len(ran[0]) == schedules.CALL_BYTES - 8
 
 
 async def ran_to(ran: list[str], count: int) -> None:

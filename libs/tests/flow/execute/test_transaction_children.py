@@ -20,6 +20,7 @@ from bokiflow.history import inspection
 from bokiflow.model.flow_events import PICKER, Abandoned, Attempted, Transacted
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.append.log import Log
+from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
 from bokilib.records import tags
 from bokilib.testing import (
@@ -182,6 +183,36 @@ async def lenient(tx):
 async def trip():
     return await transact(store, lenient)
 """
+
+
+@pytest.mark.parametrize("where", ["before the call", "in it"])
+async def test_a_part_that_is_too_large_says_so(cluster: MemoryCluster, where: str) -> None:
+    agency = Agency((await cluster.connect()).book("shop"))
+    app, store = agency.app, agency.store
+
+    async def noted(tx: Transaction, chars: int) -> None:
+        tx["notes"].set("text", "x" * chars)
+
+    @app.workflow
+    async def note(chars: int) -> None:
+        await bokiflow.transact(store, noted, chars)
+
+    async def calls(tx: Transaction) -> str:
+        try:
+            if where == "before the call":
+                tx["notes"].set("text", "x" * 254_000)
+            await note(1 if where == "before the call" else 254_000)
+        except AtomicTooLarge as error:
+            return str(error)
+        return ""
+
+    @app.workflow
+    async def begins() -> str:
+        return await bokiflow.transact(store, calls)
+
+    async with agency.worker as worker:
+        said = await (await worker.start(begins.call(), id="x")).result()
+    assert "across workflows of up to 253952 bytes, found 254" in said and "read and write less in it" in said
 
 
 async def test_a_transaction_does_not_go_on_with_an_error_of_a_part_whose_class_it_lacks(

@@ -480,6 +480,75 @@ async def test_values_that_no_record_takes_are_errors_where_they_are_made(cluste
             await (await worker.start(large.call(300_000), id="z")).result()
 
 
+LONG = "x" * 600_000
+ADDRESSES = "store the large ones elsewhere, and pass their addresses"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("child", f"expected arguments of child workflow 'length' of up to 253952 bytes, found 600008: {ADDRESSES}"),
+        (
+            "emit",
+            "expected a value emitted under 'state' of up to 253952 bytes, found 600005: store it elsewhere, and emit its address",
+        ),
+        (
+            "send",
+            "expected signal 'go' to workflow 'other' of up to 253952 bytes, found 600005: store it elsewhere, and send its address",
+        ),
+        (
+            "restart",
+            f"expected arguments of a restart of workflow 'parent' of up to 475136 bytes, found 600008: {ADDRESSES}",
+        ),
+    ],
+)
+async def test_values_that_are_too_large_in_a_workflow_are_named(cluster: MemoryCluster, call: str, says: str) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def length(text: str) -> int:
+        return len(text)
+
+    @app.workflow
+    async def parent(call: str) -> str:
+        try:
+            if call == "child":
+                await length(LONG)
+            elif call == "emit":
+                bokiflow.emit("state", LONG)
+            elif call == "send":
+                bokiflow.send("other", "go", LONG)
+            else:
+                bokiflow.restart(LONG)
+        except bokilib.AtomicTooLarge as error:
+            return str(error)
+        return ""
+
+    async with working(cluster, app) as worker:
+        assert await (await worker.start(parent.call(call), id="x")).result() == says
+
+
+async def test_values_that_are_too_large_from_outside_are_named(shop: Shop, worker: Worker) -> None:
+    @shop.app.workflow
+    async def length(text: str) -> int:
+        return len(text)
+
+    @shop.app.workflow
+    async def receives() -> int:
+        return len(await bokiflow.recv("go"))
+
+    with pytest.raises(bokilib.AtomicTooLarge, match=f"arguments of workflow 'length' to fit a record.*: {ADDRESSES}"):
+        await worker.start(length.call(LONG), id="length")
+    assert await (await worker.start(length.call(LONG[:523_000]), id="length")).result() == 523_000
+    handle = await worker.start(receives.call(), id="x")
+    with pytest.raises(bokilib.AtomicTooLarge, match=r"signal 'go' to workflow 'x' to fit a record.*send its address"):
+        await handle.signal("go", LONG)
+    with pytest.raises(bokilib.AtomicTooLarge, match=r"reason of a cancellation to workflow 'x'.*: give a shorter one"):
+        await handle.cancel(LONG)
+    await handle.signal("go", LONG[:500_000])
+    assert await handle.result() == 500_000
+
+
 async def test_what_is_blocked_is_tried_again_when_somebody_asks(cluster: MemoryCluster) -> None:
     app, shop = App("shop"), Shop()
     deployed = False
