@@ -67,7 +67,7 @@ def show(console: Console, faults: Sequence[str], holds: Sequence[str]) -> int:
         for sentence in holds:
             console.print(f"  [green]holds[/] {sentence}")
         return 0
-    console.print(f"\n[bold red]{len(faults):,} faults[/]")
+    console.print(f"\n[bold red]{len(faults):,} fault{'' if len(faults) == 1 else 's'}[/]")
     for fault in faults[:SHOWN_FAULTS]:
         console.print(f"  {fault}", markup=False)
     return 1

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from examples import trial_command
 from examples.orders.app import ITEMS
@@ -26,7 +25,8 @@ def report(console: Console, found: TrialResult) -> None:
     """Print the figures of a trial and the end of each bad order."""
     state = found.state
     console.print(
-        f"\n{len(found.orders):,} orders, {found.acknowledged:,} acknowledged, {len(state.receipts):,} handled"
+        f"\n{len(found.orders):,} orders, {found.acknowledged:,} acknowledged: {len(state.receipts):,} handled, "
+        f"{len(state.given_up):,} dead letters"
     )
     console.print(
         ", ".join(f"{item}: {state.sold.get(item, 0)} sold, {state.stock.get(item, 0)} left" for item in ITEMS)
@@ -36,13 +36,12 @@ def report(console: Console, found: TrialResult) -> None:
         f"good orders from push to result: p50 {good[len(good) // 2]:.1f} s, p99 {good[int(len(good) * 0.99)]:.1f} s,"
         f" slowest {good[-1]:.1f} s"
     )
-    console.print(f"killed with kill -9: {trial_command.killed_of(found.killed)}; {found.seconds:.0f} s\n")
-    table = Table(box=None, pad_edge=False)
-    for name in ("bad order", "end", "command that shows more"):
-        table.add_column(name, overflow="fold")
+    console.print(
+        f"killed with kill -9: {trial_command.killed_of(found.killed)}; the trial took {found.seconds:.0f} s\n"
+    )
+    console.print("How each order with bad code ended, and the command that would show more while the cluster runs:")
     for end in ends(found.orders, state):
-        table.add_row(end.order, end.what.partition(". ")[0], end.look)
-    console.print(table)
+        console.print(f"  {end.order}: {end.what.partition('. ')[0]}\n    {end.look}", markup=False)
     console.print()
 
 
@@ -65,6 +64,8 @@ def main() -> int:
         lambda place: trial(place, seconds=asked.seconds, seed=asked.seed, workers=asked.workers, say=say),
     )
     report(console, found)
+    if found.faults and asked.directory is None:
+        console.print("To keep the logs of all processes, run it again with --directory DIRECTORY.")
     return trial_command.show(console, found.faults, CHECKED)
 
 

@@ -125,5 +125,5 @@ def _unexplained(orders: Sequence[Order], state: ShopState) -> list[str]:
         elif not order.wrong and what:
             faults.append(f"order {order.id} is good, but ended with {what!r}")
         elif not order.wrong and took_s > OWN_S:
-            faults.append(f"order {order.id} is good, but took {took_s:.1f} s")
+            faults.append(f"order {order.id} is good, but took {took_s:.1f} s, longer than {OWN_S:g} s")
     return faults
