@@ -3,7 +3,7 @@
 Clients create machines, send them events, ask them and pay between accounts. Hosts run an old program that fails at some events and lacks a
 class, and are upgraded one by one to a new one, so that both run side by side; some leave their block and enter again. An operator resumes
 machines with faults or skips their events. Each is a host of the simulator of its own: it is killed, paused and cut off, has a wrong clock,
-and a time-out short enough that outcomes stay unknown.
+and a time-out short enough that outcomes stay unknown. One has full inboxes as soon as an event waits.
 
 After the faults all events are handled. The records of the book keep their laws (`record_laws`), and the journals of the machines
 agree with the outcomes that clients got: an acknowledged event happened once, a refused one never, an unknown one at most once, and
@@ -26,7 +26,7 @@ import boki.sim
 from boki_common.errors import BokiError, Conflict
 from bokilib import Log
 from bokilib.ports import BookPort
-from bokirsm import Host, IdReused, MachineFaulted, NoSuchMachine, Ref, Refused, Rsm
+from bokirsm import Host, IdReused, InboxFull, MachineFaulted, NoSuchMachine, Ref, Refused, Rsm
 from bokirsm_tools import simulated_machines as machines
 from bokirsm_tools.record_laws import RecordLaws, covered
 from bokirsm_tools.simulated_machines import BAD, GROUP, MONEY, NEW, OLD
@@ -35,6 +35,8 @@ BOOK: Final = "works"
 SECONDS: Final = 4.0
 MEMORY_BYTES: Final = (2**24, 0)
 """Of hosts with an even number, and of others: these read nearly each event's machine from the log."""
+INBOX_BYTES: Final = (2**26, 2**26, 1)
+"""Of hosts by number: in a partition of the last one, the first event that waits fills the inboxes."""
 LEASE_S: Final = 2.0
 TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 NODES: Final = 4
@@ -73,6 +75,7 @@ class Notes:
         fresh: machines of the new class whose creation was acknowledged.
         skips: skips that an operator began, by name of the machine.
         keyed: created machines by key.
+        refused: calls that got InboxFull.
     """
 
     calls: dict[str, Call] = field(default_factory=dict)
@@ -81,6 +84,7 @@ class Notes:
     skips: Counter[str] = field(default_factory=Counter)
     keyed: dict[str, str] = field(default_factory=dict)
     faults_seen: int = 0
+    refused: int = 0
 
 
 def wrong_outcomes(notes: Notes, journals: Mapping[str, list[str]]) -> Iterable[str]:
@@ -178,7 +182,14 @@ class Works:
                 memory_bytes = MEMORY_BYTES[number % 2]
                 posts = machines.Posts(self.outside, env.random)
                 async with Host(
-                    app, log, name=name, lease_s=LEASE_S, memory_bytes=memory_bytes, plugins=[posts], random=env.random
+                    app,
+                    log,
+                    name=name,
+                    lease_s=LEASE_S,
+                    memory_bytes=memory_bytes,
+                    inbox_bytes=INBOX_BYTES[number - 1],
+                    plugins=[posts],
+                    random=env.random,
                 ):
                     try:
                         async with asyncio.timeout(leaves_s):
@@ -252,12 +263,12 @@ class Works:
     async def settled(self, rsm: Rsm) -> dict[str, list[str]]:
         """Wait until all that was sent is handled, and check it. Return the journals of the machines that live."""
         fixed = await self.fixed(rsm)
-        await self.surely(partial(rsm.send, fixed["reminder-forgets"], machines.Forget()))
+        await self.sent_to_the_end(rsm, fixed, fixed["reminder-forgets"], machines.Forget())
         await self.read_laws(rsm.log.book)
         for text in self.laws.waiting_for_decision():
             await self.says_its_fault(rsm, Ref.parse(text))
         for ref in self.notes.broken:
-            await self.surely(partial(rsm.send, ref, machines.Break("late", 0)))
+            await self.sent_to_the_end(rsm, fixed, ref, machines.Break("late", 0))
         late = ["nothing was looked at"]
         loop = asyncio.get_running_loop()
         ends = loop.time() + SETTLE_S
@@ -265,7 +276,7 @@ class Works:
         pause_s = 0.5
         while late and loop.time() < ends:
             for number in range(NODES):  # each time: a `Close` that was deferred closes it again
-                await self.surely(partial(rsm.send, fixed[f"node-{number}"], machines.Open()))
+                await self.sent_to_the_end(rsm, fixed, fixed[f"node-{number}"], machines.Open())
             journals = {name: await self.ask(rsm, ref, ends) for name, ref in (*fixed.items(), *self.others())}
             await self.read_laws(rsm.log.book)
             broken = [
@@ -283,6 +294,25 @@ class Works:
         assert not late, f"{SETTLE_S:g} s after the faults: {late[0]} ({len(late)} of these)"
         return journals
 
+    async def sent_to_the_end(self, rsm: Rsm, fixed: Mapping[str, Ref[Any]], ref: Ref[Any], event: Any) -> None:
+        """Send an event. While its partition is full, resume all machines: one with a fault may be why."""
+        ends = asyncio.get_running_loop().time() + SETTLE_S
+        while True:
+            try:
+                await rsm.send(ref, event)
+                return
+            except InboxFull as error:
+                self.notes.refused += 1
+                assert asyncio.get_running_loop().time() < ends, f"{SETTLE_S:g} s after the faults: {error}"
+                for one in (*fixed.values(), *self.notes.broken):
+                    await self.resume(rsm, one)
+            except boki.OutcomeUnknown:
+                pass
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(0.1)
+
     def others(self) -> list[tuple[str, Ref[Any]]]:
         """Return the machines that clients created without a key."""
         return [(one.name, one) for one in self.notes.fresh]
@@ -297,6 +327,9 @@ class Works:
                 self.check_fault(error, ref.name)
                 await self.resume(rsm, ref)
             except (TimeoutError, BokiError) as error:
+                if isinstance(error, InboxFull):  # a fault, of which it cannot say, may be why
+                    for one in (ref, *self.notes.broken):
+                        await self.resume(rsm, one)
                 last = repr(error)
                 assert asyncio.get_running_loop().time() < ends, (
                     f"{SETTLE_S:g} s after the faults {ref} does not answer: {last}"
@@ -480,6 +513,9 @@ class _Client:
             pass
         except Conflict as error:
             raise AssertionError(f"a client without a condition got {error!r}") from error
+        except InboxFull:
+            self._notes.refused += 1
+            call.outcome = "never"
         except BokiError as error:
             if error.definite:
                 call.outcome = "never"

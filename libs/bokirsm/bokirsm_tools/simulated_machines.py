@@ -22,6 +22,8 @@ CHILD_S: Final = 0.2
 BEATS: Final = 3
 EARLY_S: Final = 0.01
 """Timers are set and read in whole milliseconds of the log's clock."""
+REOPENS_S: Final = 1.0
+"""Seconds after which a closed node opens by itself."""
 REMINDED_S: Final = 3 * 86_400.0
 MONEY: Final = 100
 BAD: Final = "!"
@@ -102,6 +104,7 @@ class Node(Machine[Note | Numbered | Spread | Open | Close | Journal]):
     @opened.on(Close)
     def close(self, e: Close) -> None:
         self.jump(self.closed)
+        self.after(REOPENS_S, Open(), name="reopens")  # a host with full inboxes refuses those of programs
 
     @closed.on(Open)
     def reopen(self, e: Open) -> None:
