@@ -59,6 +59,35 @@ async def test_each_message_changes_the_store_once_and_pushes_once(another: Anot
     assert await store.object("stock").get("sold") == 20
 
 
+async def test_a_rerun_after_another_handlers_commit_is_of_the_same_attempt(another: Another) -> None:
+    """The second message comes while the first one's function has read the object, and commits before it ends."""
+    store, orders = await shop(another)
+    runs: list[tuple[object, int]] = []
+    second_done = asyncio.Event()
+
+    @orders.handler(store, at_once=2, member_lease_s=600)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        runs.append((order.body, order.attempt))
+        await tx["stock"].get("sold", 0)
+        if order.body == 1:
+            await second_done.wait()
+        tx["stock"].inc("sold")
+
+    await orders.push(1)
+    async with ship:
+        async with asyncio.timeout(10):
+            while not runs:
+                await asyncio.sleep(0)
+            await orders.push(2)
+            while await store.object("stock").get("sold", 0) == 0:
+                await asyncio.sleep(0)
+            second_done.set()
+            while (await orders.stats()).depth:
+                await asyncio.sleep(0)
+    assert sorted(cast(list[tuple[int, int]], runs)) == [(1, 1), (1, 1), (2, 1)]
+    assert await store.object("stock").get("sold") == 2
+
+
 async def _ack(message: Message[object]) -> None:
     await message.ack()
 
