@@ -107,16 +107,20 @@ def wrong_outcomes(notes: Notes, journals: Mapping[str, list[str]]) -> Iterable[
             yield f"{count} acknowledged events of {name} were not handled, {notes.skips[name]} were skipped"
 
 
-def out_of_order(journals: Mapping[str, list[str]]) -> Iterable[str]:
-    """Yield texts of clients that a machine handled after later ones of the same life."""
+def out_of_order(journals: Mapping[str, list[str]], calls: Mapping[str, Call]) -> Iterable[str]:
+    """Yield texts of clients that a machine handled after later ones of the same life.
+
+    An event whose outcome stayed unknown may come into the log after the client went on.
+    """
     for name, lines in journals.items():
         newest: dict[str, int] = {}
         for line in lines:
             life, _, number = line.partition("/")
             if number.isdecimal() and "." in life and " " not in life:
-                if newest.get(life, 0) >= int(number):
-                    yield f"{name} handled {line} after {life}/{newest[life]}"
-                newest[life] = int(number)
+                later = newest.get(life, 0)
+                if later >= int(number) and (line not in calls or calls[line].outcome != "unknown"):
+                    yield f"{name} handled {line} after {life}/{later}"
+                newest[life] = max(later, int(number))
 
 
 def wrong_mails(journal: list[str], mails: list[tuple[int, int]]) -> Iterable[str]:
@@ -298,7 +302,7 @@ class Works:
                 *self.laws.broken,
                 *(f"{name}: {line}" for name, lines in journals.items() for line in lines if line[:1] == BAD),
             ]
-            broken += out_of_order(journals)
+            broken += out_of_order(journals, self.notes.calls)
             assert not broken, broken[0]
             for text in self.laws.waiting_for_decision():
                 await self.resume(rsm, Ref.parse(text))

@@ -108,8 +108,12 @@ def test_outcomes_of_calls_are_held_against_journals() -> None:
 
 
 def test_the_events_of_a_client_come_in_the_order_of_its_calls() -> None:
-    assert not list(out_of_order({"m": ["c.1/1", "d.1/1", "c.1/3", "grown c.1/2", "sent node-1 1"]}))
-    assert list(out_of_order({"m": ["c.1/3", "d.1/1", "c.1/1"]}))
+    assert not list(out_of_order({"m": ["c.1/1", "d.1/1", "c.1/3", "grown c.1/2", "sent node-1 1"]}, {}))
+    late = {"m": ["c.1/3", "d.1/1", "c.1/1"]}
+    assert list(out_of_order(late, {})) and list(out_of_order(late, {"c.1/1": Call(("m",), "ok")}))
+    assert not list(out_of_order(late, {"c.1/1": Call(("m",), "unknown")}))
+    early = {"m": ["c.1/3", "c.1/1"]}
+    assert list(out_of_order(early, {"c.1/1": Call(("m",), "ok"), "c.1/3": Call(("m",), "unknown")}))
 
 
 def test_mails_are_those_that_were_emitted_and_answered_once() -> None:
