@@ -67,12 +67,12 @@ def test_bookies_are_drained_among_faults(seed: int, monkeypatch: pytest.MonkeyP
 
 
 def test_a_drain_that_only_lists_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what lies on the bookie that is retired, or by copies that are gone."""
+    """By what lies on the bookie that is retired, by copies that are gone, or by ledgers that nobody can recover."""
     monkeypatch.setattr("boki_ledger.repair.drain.may_list", lambda *_, **__: True)
     monkeypatch.setattr("boki_ledger.repair.drain.waits_for", lambda *_, **__: [])
     monkeypatch.setattr("boki_ledger.repair.drain.has_entries", lambda *_: False)
     monkeypatch.setattr(Drains, "is_written", _never)
-    assert any(not run_seed(seed, "harsh").ok for seed in (5, 13, 14, 17))
+    assert any(not run_seed(seed, "harsh").ok for seed in (117, 13, 17))
 
 
 async def _never(*_: Any) -> bool:
