@@ -110,7 +110,7 @@ def wrong_outcomes(notes: Notes, journals: Mapping[str, list[str]]) -> Iterable[
 def out_of_order(journals: Mapping[str, list[str]], calls: Mapping[str, Call]) -> Iterable[str]:
     """Yield texts of clients that a machine handled after later ones of the same life.
 
-    An event whose outcome stayed unknown may come into the log after the client went on.
+    An event whose outcome stayed unknown may come into the log behind later events of its client.
     """
     for name, lines in journals.items():
         newest: dict[str, int] = {}
