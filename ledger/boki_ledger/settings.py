@@ -43,7 +43,7 @@ class LedgerSettings:
     suspect_s: float = setting(10.0, help="A failed bookie is not taken as a replacement for this long.", minimum=0.01)
     idle_change_s: float = setting(
         20.0,
-        help="A writer without entries in flight replaces a bookie that fails for this long.",
+        help="A writer without entries in flight replaces a bookie that fails, or takes no writes, for this long.",
         minimum=0.01,
     )
     quarantine_failures: int = setting(

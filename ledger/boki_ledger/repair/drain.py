@@ -133,7 +133,7 @@ class Drains:
         self._waits: dict[BookieId, list[str]] = {}
         self._unfinished: list[BookieId] = []
         """Retired ones that have a cookie still."""
-        self._retired: frozenset[BookieId] = frozenset()
+        self._retired: tuple[BookieId, ...] = ()
         self.written: dict[int, None] = {}
         """Ledgers that are written, and keep drains from their end."""
         self._sessions = 0
@@ -151,7 +151,7 @@ class Drains:
         """Read the marks. Raises MetadataError, CorruptData."""
         marks = await read_marks(self._store)
         cookies = frozenset(await layout.bookie_cookies(self._store))
-        self._retired = frozenset(one for one, seen in marks.items() if seen.mark.state == RETIRED)
+        self._retired = tuple(one for one, seen in marks.items() if seen.mark.state == RETIRED)
         self._unfinished = [one for one in self._retired if one in cookies]
         self._marks = {bookie: seen for bookie, seen in marks.items() if seen.mark.state == DRAINING}
         self._waits = {bookie: self._waits.get(bookie, []) for bookie in self._marks}
@@ -179,7 +179,7 @@ class Drains:
         for bookie, seen in self._marks.items():
             known = naming.get(bookie, {})
             moving = [one for one, metadata in known.items() if has_entries(metadata, bookie)]
-            gone = away.keys() | self._retired
+            gone = {*away, *self._retired}
             written = [one for one, metadata in known.items() if await self.is_written(one, metadata, bookie, gone)]
             away_s = away.get(bookie)
             if away_s is None:
@@ -201,7 +201,7 @@ class Drains:
     async def is_written(
         self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId, gone: Collection[BookieId]
     ) -> bool:
-        """Return whether the bookie has a place in a fragment that gets entries, or that nobody could recover without it.
+        """Return whether the bookie has a place in a fragment that gets entries, or that cannot be recovered without it.
 
         One without an acknowledged entry, such as a spare's, costs no copy. The answers of the other bookies show that also while one
         is gone. An entry that is acknowledged later does without the bookie: it is away, or refuses all adds.

@@ -333,22 +333,19 @@ class Works:
     async def sent_to_the_end(self, rsm: Rsm, fixed: Mapping[str, Ref[Any]], ref: Ref[Any], event: Any) -> None:
         """Send an event. While its partition is full, resume all machines: one with a fault may be why."""
         ends = asyncio.get_running_loop().time() + SETTLE_S
-        while True:
+
+        async def send() -> None:
             try:
                 await rsm.send(ref, event)
-                return
             except InboxFull as error:
                 self.notes.refused += 1
                 if asyncio.get_running_loop().time() >= ends:
                     raise AssertionError(f"{SETTLE_S:g} s after the faults: {error}") from error
                 for one in (*fixed.values(), *self.notes.broken):
                     await self.resume(rsm, one)
-            except boki.OutcomeUnknown:
-                pass
-            except BokiError as error:
-                if not error.retryable:
-                    raise
-            await asyncio.sleep(0.1)
+                raise
+
+        await self.surely(send)
 
     def others(self) -> list[tuple[str, Ref[Any]]]:
         """Return the machines that clients created without a key."""

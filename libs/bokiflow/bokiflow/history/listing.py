@@ -194,15 +194,18 @@ async def known_page(log: Log, group: str, wanted: Wanted, *, before: Before | N
         before: where the page begins; None begins with the newest workflow.
         limit: workflows on the page, at most.
     """
-    await log.book.now(
-        consistency="linearizable"
-    )  # another process, with an engine that is ahead, may have read the page before
+    # Another process, with an engine that is ahead, may have read the page before.
+    await log.book.now(consistency="linearizable")
     page = await listing(log, group, wanted, before=before, limit=limit)
     found: list[Known] = []
     for first in range(0, len(page.rows), PAGE):
-        rows = page.rows[first : first + PAGE]
-        found += await asyncio.gather(*(inspection.known_of(log, row.started, row.held) for row in rows))
+        found += await _known(log, page.rows[first : first + PAGE])
     return WorkflowPage(found, "" if page.before is None else str(page.before))
+
+
+async def _known(log: Log, rows: Sequence[Listed]) -> list[Known]:
+    """Read what people see of some workflows, all at once."""
+    return await asyncio.gather(*(inspection.known_of(log, row.started, row.held) for row in rows))
 
 
 async def known_workflows(
@@ -220,7 +223,7 @@ async def known_workflows(
     before, left = None, limit
     while left is None or left > 0:
         page = await listing(log, group, wanted, before=before, limit=PAGE if left is None else min(left, PAGE))
-        for one in await asyncio.gather(*(inspection.known_of(log, row.started, row.held) for row in page.rows)):
+        for one in await _known(log, page.rows):
             yield one
         before, left = page.before, None if left is None else left - len(page.rows)
         if before is None:

@@ -193,23 +193,24 @@ def replay(program: Program, witness: Witness) -> Replayed:
     Raises:
         Diverged: the program has changed: it took other decisions, or did otherwise.
     """
-    told = Replayed(Fault(witness.kind, witness.place, witness.fault), witness.script, Story(), witness.steps)
-    if not witness.digest:
-        return told
     try:
-        found = rerun(program, witness.script, witness.kind, strict=True, fair_from=witness.fair_from)
+        if witness.digest:
+            return _same_run(program, witness)
     except Diverged:
-        if witness.kind == "uncontrolled":
-            return told
-        raise
-    if found.story.digest == witness.digest:
-        return found
-    if witness.kind == "uncontrolled":
-        return told
-    raise Diverged(
-        f"expected the run of the witness, with digest {witness.digest}, found {found.story.digest}: the program has changed"
-        + ("" if found.fault is None else f"; its fault is now: {found.fault.text}")
-    )
+        if witness.kind != "uncontrolled":
+            raise
+    return Replayed(Fault(witness.kind, witness.place, witness.fault), witness.script, Story(), witness.steps)
+
+
+def _same_run(program: Program, witness: Witness) -> Replayed:
+    """Repeat the run of a witness. Raises Diverged: the program has changed."""
+    found = rerun(program, witness.script, witness.kind, strict=True, fair_from=witness.fair_from)
+    if found.story.digest != witness.digest:
+        raise Diverged(
+            f"expected the run of the witness, with digest {witness.digest}, found {found.story.digest}: the program has changed"
+            + ("" if found.fault is None else f"; its fault is now: {found.fault.text}")
+        )
+    return found
 
 
 def text_of(witness: Witness, story: Story) -> str:
